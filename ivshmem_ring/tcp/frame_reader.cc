@@ -21,7 +21,11 @@ constexpr uint64_t kTickUs = 1'000'000;
 }  // namespace
 
 FrameReader::FrameReader(TcpConnection& connection, FrameSink& sink, bool of_guest)
-    : connection_(connection), sink_(sink), of_guest_(of_guest) {}
+    : connection_(connection), sink_(sink), of_guest_(of_guest) {
+  connection_.WhileNothingComes([this] {
+    if (background_id_.load() == std::this_thread::get_id()) sink_.Tick();
+  });
+}
 
 FrameReader::~FrameReader() {
   if (!abandoned_) End();
@@ -74,7 +78,13 @@ void FrameReader::Watch(uint32_t events) {
   epoll_event socket{};
   socket.events = events | EPOLLONESHOT;
   socket.data.fd = connection_.fd();
-  epoll_ctl(epoll_, EPOLL_CTL_MOD, connection_.fd(), &socket);
+  if (epoll_ctl(epoll_, EPOLL_CTL_MOD, connection_.fd(), &socket) != 0 && errno == ENOENT)
+    epoll_ctl(epoll_, EPOLL_CTL_ADD, connection_.fd(), &socket);  // another socket has its number
+}
+
+// The kernel watches the open file, which other processes may have as well, and not the number.
+void FrameReader::Forget() {
+  epoll_ctl(epoll_, EPOLL_CTL_DEL, connection_.fd(), nullptr);
 }
 
 void FrameReader::WakeBackground() {
@@ -234,6 +244,7 @@ void FrameReader::RunBackground() {
   constexpr uint64_t kLookUs = 5'000;
   uint64_t next_tick_us = NowUs() + kTickUs, next_look_us = 0;
   bool armed = true;
+  background_id_.store(std::this_thread::get_id());
   for (;;) {
     const bool readable = AwaitEvents(armed ? next_tick_us : std::min(next_tick_us, next_look_us));
     const uint64_t now_us = NowUs();

@@ -44,7 +44,7 @@ class FrameSink {
   virtual Taken Take(const FrameHeader& frame, std::span<const std::byte> record) = 0;
   // Nothing more can be read, because of `reason`.
   virtual void Ended(const std::string& reason) = 0;
-  // Once a second, by the background thread.
+  // Once a second, by the background thread, also while it waits for the rest of a frame.
   virtual void Tick() = 0;
   // Whether a thread that was given the last frame reads again in a moment. With mutex() held, by a thread that has read.
   virtual bool BackSoon() const { return false; }
@@ -88,6 +88,9 @@ class FrameReader {
   void End();
   // In a forked child, where the background thread does not exist.
   void Abandon();
+  // Another socket comes in the place of the connection's, which is not watched any more. Called while the thread that reads is parked
+  // (TcpConnection::AwaitLoss).
+  void Forget();
 
  private:
   enum class State { kArmed, kLoose, kReading, kStalled, kOver };
@@ -122,7 +125,8 @@ class FrameReader {
   std::atomic<bool> reminding_{false};  // the timer is set
   int wake_ = -1;                       // an eventfd: the background thread is to look at the state
   std::thread background_;
-  uint64_t seen_readings_ = 0;  // the background thread's
+  std::atomic<std::thread::id> background_id_{};  // once it runs
+  uint64_t seen_readings_ = 0;                    // the background thread's
   bool abandoned_ = false;
 };
 

@@ -42,21 +42,37 @@ struct TcpClient::Channel {
   uint64_t reply_sequence = 0;
 };
 
-TcpClient::TcpClient(int fd, std::unique_ptr<StreamLayer> layer)
+TcpClient::TcpClient(int fd, std::unique_ptr<StreamLayer> layer, ConnectAgain again)
     : ClientTransport(async_error_, false),
       connection_(fd, std::move(layer)),
       process_(getpid()),
       main_buffer_(kMaxMainRecordBytes),
-      reader_(connection_, *this, true) {
+      reader_(connection_, *this, true),
+      redial_(again.grace_s != 0 ? std::make_unique<Redial>(std::move(again.dial)) : nullptr) {
   // All at once: the reader may look at any of them.
   for (auto& channel : channels_) channel = std::make_unique<Channel>();
+  if (redial_ == nullptr) return;
+  keeper_ = std::make_unique<LinkKeeper>(
+      connection_, reader_,
+      LinkKeeper::Terms{again.grace_s, redial_.get(), [this](const std::string& why) { Lose(why); }});
+  const auto lost = [this] {
+    if (const std::string failure = keeper_->Start(); !failure.empty()) Lose(failure);
+  };
+  connection_.MakeResumable(lost, false);
 }
 
 TcpClient::~TcpClient() {
-  if (getpid() != process_)
-    reader_.Abandon();
-  else
+  if (getpid() == process_) {
     reader_.End();
+  } else {
+    reader_.Abandon();
+    if (keeper_ != nullptr) keeper_->Abandon();
+  }
+}
+
+void TcpClient::SayGoodbye() {
+  if (connection_.resumable()) connection_.SayGoodbye();
+  connection_.Shutdown();
 }
 
 TcpClient::Channel& TcpClient::At(uint32_t index) {
@@ -212,6 +228,12 @@ FrameSink::May TcpClient::MayCome(const FrameHeader& frame) {
       return frame.record_bytes == sizeof(uint64_t) && frame.bulk_bytes == 0
                  ? May::kCome
                  : no("the host sent a word of a wrong size");
+    case FrameKind::kAcknowledge:
+      return connection_.resumable() && frame.record_bytes == sizeof(uint64_t) && frame.bulk_bytes == 0
+                 ? May::kCome
+                 : no("the host acknowledged something in a wrong form");
+    case FrameKind::kGoodbye:
+      break;
     case FrameKind::kRecord:
       if (frame.link >= kChannelCount) return no("the host replied on a channel that does not exist");
       if (frame.record_bytes < sizeof(RecordHeader) || frame.record_bytes > kMaxChannelRecordBytes)
@@ -231,6 +253,11 @@ FrameSink::Taken TcpClient::Take(const FrameHeader& frame, std::span<const std::
   if (frame.kind == FrameKind::kBeat) return Taken::kNoted;
   uint64_t word;
   std::memcpy(&word, record.data(), sizeof word);
+  if (frame.kind == FrameKind::kAcknowledge) {
+    if (connection_.TakeAcknowledgement(word)) return Taken::kNoted;
+    Lose("the host acknowledged more than was sent");
+    return Taken::kOver;
+  }
   if (frame.kind == FrameKind::kAsyncError) {
     // partner: AsyncError(); a reply sent after the error is read after it, too
     StoreRelease(async_error_, word);
@@ -274,11 +301,22 @@ std::string TcpClient::TakeReply(const FrameHeader& frame, std::span<const std::
 // The host sends a beat each second that nothing else is under way.
 void TcpClient::Tick() {
   constexpr uint32_t kMaxQuietSeconds = 30;
+  if (connection_.down()) return;
   const uint64_t receipts = connection_.receipts();
   quiet_seconds_ = receipts == std::exchange(seen_receipts_, receipts) ? quiet_seconds_ + 1 : 0;
-  if (quiet_seconds_ >= kMaxQuietSeconds) Lose("nothing has come from the peer for too long");
+  const char* silence =
+      quiet_seconds_ >= kMaxQuietSeconds ? "nothing has come from the peer for too long" : nullptr;
   if (connection_.SecondsUnacknowledged() >= TcpConnection::kMostUnacknowledged)
-    Lose("the peer's machine has not answered for too long");
+    silence = "the peer's machine has not answered for too long";
+  if (silence == nullptr) {
+    if (connection_.resumable()) connection_.AcknowledgeSoon();
+    return;
+  }
+  quiet_seconds_ = 0;
+  if (connection_.resumable())
+    connection_.Break(silence);
+  else
+    Lose(silence);
 }
 
 }  // namespace causeway

@@ -20,14 +20,8 @@
 namespace causeway {
 namespace {
 
-constexpr size_t kReadBufferBytes = 128u << 10;
-static_assert(kReadBufferBytes >= sizeof(FrameHeader) + kMaxMainRecordBytes);
 constexpr size_t kSealTogetherBytes = 16u << 10;  // a record of TLS
-constexpr size_t kMostParts = 4;                  // what waits, and those of a frame
 constexpr size_t kSealPieceBytes = 128u << 10;
-// An idle peer whose machine vanished is noticed within 15 s, and so is one for which bytes wait (SecondsUnacknowledged). No
-// TCP_USER_TIMEOUT: it would also end a session whose peer only stopped reading for a while (a full queue, a debugger).
-constexpr KeepAlive kKeepAlive{.idle_s = 5, .interval_s = 3, .probes = 3};
 
 std::string ErrnoText() {
   return std::generic_category().message(errno);
@@ -45,11 +39,18 @@ void SetTcpOptions(int socket, const KeepAlive& keep_alive) {
 }
 
 TcpConnection::TcpConnection(int fd, std::unique_ptr<StreamLayer> layer)
-    : fd_(fd), layer_(std::move(layer)), buffer_(kReadBufferBytes) {
-  if (layer_ != nullptr) wire_.resize(kReadBufferBytes);
-  const int flags = fcntl(fd_, F_GETFL);
-  if (flags >= 0) fcntl(fd_, F_SETFL, flags & ~O_NONBLOCK);
-  SetTcpOptions(fd_, kKeepAlive);
+    : fd_(fd), layer_(std::move(layer)), buffer_(kBufferBytes) {
+  static_assert(kBufferBytes >= sizeof(FrameHeader) + kMaxMainRecordBytes);
+  if (layer_ != nullptr) wire_.resize(kBufferBytes);
+  PrepareSocket(fd_);
+}
+
+void TcpConnection::PrepareSocket(int fd) {
+  const int flags = fcntl(fd, F_GETFL);
+  if (flags >= 0) fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+  SetTcpOptions(fd, kKeepAlive);
+  const timeval second{1, 0};  // after which ReceiveRaw waits again
+  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &second, sizeof second);
 }
 
 TcpConnection::~TcpConnection() {
@@ -57,6 +58,7 @@ TcpConnection::~TcpConnection() {
 }
 
 void TcpConnection::Shutdown() {
+  if (resumption_ != nullptr) resumption_->End();  // first, so that no other socket comes after this one
   shutdown(fd_, SHUT_RDWR);
 }
 
@@ -140,25 +142,38 @@ std::string TcpConnection::SendRaw(std::span<const std::span<const std::byte>> p
 
 std::string TcpConnection::Send(const FrameHeader& header, std::span<const std::byte> record,
                                 std::span<const std::byte> bulk) {
-  const std::array<std::span<const std::byte>, 3> parts = {std::as_bytes(std::span(&header, 1)), record,
-                                                           bulk};
-  std::lock_guard lock(send_mutex_);
-  return SendBehindWaiting(parts, true);
+  const std::array<std::span<const std::byte>, 2> parts = {std::as_bytes(std::span(&header, 1)), record};
+  std::unique_lock lock(send_mutex_);
+  while (resumption_ != nullptr && !resumption_->over()) {
+    resumption_->Prune();
+    if (resumption_->sent.HasRoom(kBatchBytes + sizeof header + record.size(), bulk.size())) break;
+    const uint64_t acknowledged = resumption_->sent.begin();
+    lock.unlock();
+    resumption_->AwaitAcknowledgement(acknowledged);
+    lock.lock();
+  }
+  return SendBehindWaiting(parts, bulk, true);
 }
 
 // Whoever takes what waits holds send_mutex_ until it is sent, so that nobody else's frame overtakes it. A thread that sends a request
 // has read the number of the last record that was put, and therefore sees here that records wait, or that another thread took them.
-std::string TcpConnection::SendBehindWaiting(std::span<const std::span<const std::byte>> parts, bool waits) {
-  if (waiting_bytes_.load(std::memory_order_relaxed) == 0) return SendAll(parts, waits);
-  {
+std::string TcpConnection::SendBehindWaiting(std::span<const std::span<const std::byte>> parts,
+                                             std::span<const std::byte> bulk, bool waits) {
+  std::array<std::span<const std::byte>, kMostParts> all;
+  size_t count = 0;
+  if (resumption_ != nullptr && resumption_->Untold() >= Resumption::kAcknowledgeBytes)
+    all[count++] = MakeAcknowledgement();
+  if (waiting_bytes_.load(std::memory_order_relaxed) != 0) {
     const std::lock_guard lock(waiting_mutex_);
     leaving_.clear();
     std::swap(leaving_, waiting_);
     waiting_bytes_.store(0, std::memory_order_relaxed);
+    all[count++] = leaving_;
   }
-  std::array<std::span<const std::byte>, kMostParts> all{std::span<const std::byte>(leaving_)};
-  std::copy(parts.begin(), parts.end(), all.begin() + 1);
-  return SendAll(std::span(all).first(1 + parts.size()), waits);
+  for (const auto& part : parts) all[count++] = part;
+  if (resumption_ != nullptr) return KeepAndSend(std::span(all).first(count), bulk, waits);
+  all[count++] = bulk;
+  return SendAll(std::span(all).first(count), waits);
 }
 
 bool TcpConnection::Put(const FrameHeader& header, std::span<const std::byte> record) {
@@ -175,13 +190,21 @@ bool TcpConnection::Put(const FrameHeader& header, std::span<const std::byte> re
 bool TcpConnection::Flush(std::string* failure) {
   const std::unique_lock lock(send_mutex_, std::try_to_lock);
   if (!lock.owns_lock()) return true;  // whoever sends may have taken what waited before something came to it
-  if (!SendUnsent(false, failure)) return true;
+  if (resumption_ != nullptr) {
+    if (down()) unsent_.clear();  // it is kept, too
+    resumption_->Prune();
+    if (!resumption_->sent.HasRoom(2 * kBatchBytes, 0)) return true;
+  }
+  if (!SendUnsent(false, failure)) {
+    if (resumption_ != nullptr && !failure->empty()) Break(std::exchange(*failure, ""));
+    return true;
+  }
   {
     // Not waiting_bytes_: what was put before the caller said that it looks must be seen (FrameReader::Remind).
     const std::lock_guard waiting(waiting_mutex_);
     if (waiting_.empty()) return false;
   }
-  *failure = SendBehindWaiting({}, false);
+  *failure = SendBehindWaiting({}, {}, false);
   return true;
 }
 
@@ -190,10 +213,13 @@ void TcpConnection::SendBeat() {
   if (!lock.owns_lock()) return;
   int unsent = 0;
   // With nothing unsent the whole send buffer is free, so that these 16 bytes cannot block.
-  if (ioctl(fd_, SIOCOUTQ, &unsent) != 0 || unsent != 0) return;
+  if (down() || ioctl(fd_, SIOCOUTQ, &unsent) != 0 || unsent != 0) return;
   const FrameHeader beat{kMainLink, 0, 0, FrameKind::kBeat};
   const std::array<std::span<const std::byte>, 1> parts = {std::as_bytes(std::span(&beat, 1))};
-  (void)SendAll(parts, true);  // a failure ends the reader too, which reports it
+  // A failure ends the reader too, which reports it.
+  if (resumption_ == nullptr) return (void)SendAll(parts, true);
+  resumption_->Prune();
+  if (resumption_->sent.HasRoom(sizeof beat, 0)) (void)KeepAndSend(parts, {}, true);
 }
 
 uint32_t TcpConnection::SecondsUnacknowledged() {
@@ -213,21 +239,29 @@ ssize_t TcpConnection::ReceiveRaw(std::span<std::byte> out, const WaitPolicy* po
     while ((received = recv(fd_, out.data(), out.size(), flags)) < 0 && errno == EINTR) continue;
     return received;
   };
+  // A thread that waits for the rest of a frame may be the one that looks after a silent peer each second.
+  const auto receive_waiting = [&] {
+    ssize_t received;
+    while ((received = receive(0)) < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+      if (idle_ != nullptr) idle_();
+    return received;
+  };
   if (policy == nullptr) return receive(MSG_DONTWAIT);
-  if (policy->spin_us + policy->yield_us == 0) return receive(0);
+  if (policy->spin_us + policy->yield_us == 0) return receive_waiting();
   const uint64_t began_us = NowUs();
   for (uint64_t now_us = began_us; now_us - began_us < policy->spin_us + policy->yield_us; now_us = NowUs()) {
     const ssize_t received = receive(MSG_DONTWAIT);
     if (received >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) return received;
     if (now_us - began_us >= policy->spin_us) sched_yield();
   }
-  return receive(0);
+  return receive_waiting();
 }
 
 ssize_t TcpConnection::Receive(std::span<std::byte> out, const WaitPolicy* policy) {
   if (layer_ == nullptr) return ReceiveRaw(out, policy);
   while (true) {
     const ptrdiff_t opened = layer_->Open(out);
+    layer_ended_ = opened < 0;
     if (opened != 0) return std::max<ptrdiff_t>(opened, 0);  // the end of the layer is that of the stream
     const ssize_t received = ReceiveRaw(wire_, policy);
     if (received <= 0) return received;
@@ -247,22 +281,25 @@ void TcpConnection::NoteEnd(ssize_t received) {
 }
 
 TcpConnection::Filled TcpConnection::Fill(const WaitPolicy* policy) {
-  const ssize_t received = Receive(MakeRoom(), policy);
-  if (received > 0) {
-    receipts_.store(receipts() + 1, std::memory_order_relaxed);
-    end_ += static_cast<size_t>(received);
-    return Filled::kSome;
+  for (;;) {
+    const ssize_t received = Receive(MakeRoom(), policy);
+    if (received > 0) {
+      end_ += static_cast<size_t>(received);
+      NoteReceived(static_cast<size_t>(received));
+      return Filled::kSome;
+    }
+    if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Filled::kNothing;
+    if (!GoesOn(received)) return Filled::kEnded;
   }
-  if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Filled::kNothing;
-  NoteEnd(received);
-  return Filled::kEnded;
 }
 
 bool TcpConnection::OpenReceived() {
   if (layer_ == nullptr) return false;
   const ptrdiff_t opened = layer_->Open(MakeRoom());
-  end_ += static_cast<size_t>(std::max<ptrdiff_t>(opened, 0));
-  return opened > 0;
+  if (opened <= 0) return false;
+  end_ += static_cast<size_t>(opened);
+  if (resumption_ != nullptr) resumption_->NoteReceived(static_cast<size_t>(opened));
+  return true;
 }
 
 bool TcpConnection::Read(std::span<std::byte> out) {
@@ -273,12 +310,12 @@ bool TcpConnection::Read(std::span<std::byte> out) {
   constexpr WaitPolicy kSleep{.spin_us = 0};
   while (!out.empty()) {
     const ssize_t received = Receive(out, &kSleep);
-    if (received <= 0) {
-      NoteEnd(received);
+    if (received > 0) {
+      NoteReceived(static_cast<size_t>(received));
+      out = out.subspan(static_cast<size_t>(received));
+    } else if (!GoesOn(received)) {
       return false;
     }
-    receipts_.store(receipts() + 1, std::memory_order_relaxed);
-    out = out.subspan(static_cast<size_t>(received));
   }
   return true;
 }

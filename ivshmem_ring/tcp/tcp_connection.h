@@ -2,6 +2,9 @@
 // Frames on one stream socket, which TcpClient and TcpServer (tcp_transport.h) read and write.
 //
 //   frame = FrameHeader | record (RecordHeader and body) | bytes of a staging buffer ("bulk")
+//
+// A connection may go on over another socket after it was lost (resumption.h). The frames' bytes then form one stream over all its sockets,
+// of which none is missing and none comes twice, and who sends and receives frames does not notice.
 #pragma once
 #include <sys/uio.h>
 
@@ -9,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -16,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "ivshmem_ring/tcp/resumption.h"
 #include "ivshmem_ring/tcp/stream_layer.h"
 #include "ivshmem_ring/transport/record.h"
 #include "ivshmem_ring/transport/waiter.h"
@@ -29,6 +34,9 @@ enum class FrameKind : uint32_t {
   kAsyncError = 2,  // host -> guest: 8 bytes follow, the word of ClientTransport::AsyncError
   kBeat = 3,        // host -> guest: nothing follows; the frame shows that the host lives
   kMainDone = 4,    // host -> guest: 8 bytes follow, how many bytes of posted records were executed so far
+  // Where the connection can go on over another socket:
+  kAcknowledge = 5,  // both ways: 8 bytes follow, how many bytes of the other's frames were received so far
+  kGoodbye = 6,      // guest -> host: nothing follows, not even another frame: the guest ends
 };
 
 // A queue holds as much as the ring would hold that shared memory has in its place, and a record counts as it
@@ -63,6 +71,9 @@ struct KeepAlive {
   int interval_s;
   int probes;
 };
+// An idle peer whose machine vanished is noticed within 15 s, and so is one for which bytes wait (SecondsUnacknowledged). No
+// TCP_USER_TIMEOUT: it would also end a session whose peer only stopped reading for a while (a full queue, a debugger).
+inline constexpr KeepAlive kKeepAlive{.idle_s = 5, .interval_s = 3, .probes = 3};
 // Nothing that is sent waits for more, and a peer whose machine vanished is noticed. Sockets that are not TCP's (a proxy's, a
 // test's) refuse it and need none of it.
 void SetTcpOptions(int socket, const KeepAlive& keep_alive);
@@ -76,8 +87,14 @@ class TcpConnection {
   TcpConnection(const TcpConnection&) = delete;
   TcpConnection& operator=(const TcpConnection&) = delete;
 
+  // Before anything is sent or received: from now on the connection survives the loss of its socket. `lost` and `closing_ends` are
+  // Resumption's. In all that follows "cannot be used any more" means then that End was called, or that the peer has closed.
+  void MakeResumable(std::function<void()> lost, bool closing_ends);
+  bool resumable() const { return resumption_ != nullptr; }
+
   // Sends one whole frame, and waits for room in the socket. The result is empty, or a sentence that says why
-  // the connection cannot be used any more.
+  // the connection cannot be used any more. Of a resumable one `bulk` stays as it is until the peer has it, and record and header
+  // are copied; it waits where the peer has not acknowledged SentBytes' limits, but not because the connection is down.
   std::string Send(const FrameHeader& header, std::span<const std::byte> record,
                    std::span<const std::byte> bulk);
   // The same for a frame without bulk bytes that need not be sent at once: it is copied behind those that wait for the next Send,
@@ -109,15 +126,39 @@ class TcpConnection {
   static constexpr uint32_t kMostUnacknowledged = 12;
   // Counts the calls of Fill and Read that have received something. Any thread.
   uint64_t receipts() const { return receipts_.load(std::memory_order_relaxed); }
-  // For epoll.
+  // Called each second in which nothing comes, by the thread that waits in Fill or Read. To be set before anything is received.
+  void WhileNothingComes(std::function<void()> idle) { idle_ = std::move(idle); }
+  // For epoll. It stays the same when another socket comes in its place.
   int fd() const { return fd_; }
 
   // Ends every Send and Read, now and later. Any thread may call it.
   void Shutdown();
 
+  // The rest is of resumable connections alone.
+  // Its socket is of no use any more, because of `why`. Any thread.
+  void Break(const std::string& why);
+  bool down() const { return resumption_ != nullptr && resumption_->down(); }
+  // The frame kAcknowledge has come with that number. False: nobody has sent so much.
+  bool TakeAcknowledgement(uint64_t received) { return resumption_->Acknowledge(received); }
+  // Tells the peer what was received if it was not told of much, without waiting. Once a second.
+  void AcknowledgeSoon();
+  // Tells the host that the guest ends, without waiting. Nothing is sent any more.
+  void SayGoodbye();
+  // The keeper's (link_keeper.h), in turns. Waits until the socket is lost and nobody reads from it; false: the connection is over.
+  bool AwaitLoss(uint64_t* received);
+  // Takes `fd` and `layer` in the place of what it has, sends what the peer has not received, and goes on. False: the peer cannot have
+  // received that many bytes, and nothing was taken. Meanwhile nobody may watch fd().
+  bool GoOn(int fd, std::unique_ptr<StreamLayer> layer, uint64_t peer_received);
+  // Why it is down or over.
+  std::string why_lost() { return resumption_->why(); }
+
  private:
-  // These have send_mutex_ held. `waits`: for room in the socket; otherwise the rest becomes unsent_.
-  std::string SendBehindWaiting(std::span<const std::span<const std::byte>> parts, bool waits);
+  // These have send_mutex_ held. `waits`: for room in the socket; otherwise the rest becomes unsent_. `bulk` is as in Send.
+  std::string SendBehindWaiting(std::span<const std::span<const std::byte>> parts,
+                                std::span<const std::byte> bulk, bool waits);
+  std::string KeepAndSend(std::span<const std::span<const std::byte>> parts, std::span<const std::byte> bulk,
+                          bool waits);
+  std::span<const std::byte> MakeAcknowledgement();
   std::string SendAll(std::span<const std::span<const std::byte>> parts, bool waits);
   std::string SealAndSend(std::span<const std::span<const std::byte>> parts, bool waits);
   std::string SendRaw(std::span<const std::span<const std::byte>> parts, bool waits);
@@ -131,21 +172,37 @@ class TcpConnection {
   std::span<std::byte> MakeRoom();
   // After Receive has given `received`, which is not positive.
   void NoteEnd(ssize_t received);
+  // The same; true: the connection has gone on over another socket since.
+  bool GoesOn(ssize_t received);
+  bool PeerHasClosed(ssize_t received) const;
+  void NoteReceived(size_t bytes);
+  static void PrepareSocket(int fd);
+
+  static constexpr size_t kBufferBytes = 128u << 10;
+  static constexpr size_t kMostParts =
+      5;  // of what is sent at once: an acknowledgement, what waits, and those of a frame
 
   const int fd_;
-  const std::unique_ptr<StreamLayer> layer_;
+  std::unique_ptr<StreamLayer> layer_;      // another one after GoOn, while nobody sends or receives
+  std::unique_ptr<Resumption> resumption_;  // null: the connection ends with its socket
+  std::function<void()> idle_;
   std::mutex send_mutex_;  // held while bytes go to the socket; locked before waiting_mutex_
   std::vector<std::byte> sealing_, sealed_;  // guarded by send_mutex_, as are the next two
   std::vector<std::byte> leaving_;           // what Put had copied and is being sent
   std::vector<std::byte> unsent_;            // of the socket's bytes: what Flush found no room for
-  std::mutex waiting_mutex_;                 // held for a copy
-  std::vector<std::byte> waiting_;           // what Put has copied
-  std::atomic<size_t> waiting_bytes_{0};     // of waiting_; written with waiting_mutex_
-  std::vector<std::byte> wire_;              // received and not yet opened by the layer
-  std::vector<std::byte> buffer_;            // [begin_, end_) was received and not yet read
+  struct {
+    FrameHeader header;
+    uint64_t received;
+  } acknowledgement_{};
+  std::mutex waiting_mutex_;              // held for a copy
+  std::vector<std::byte> waiting_;        // what Put has copied
+  std::atomic<size_t> waiting_bytes_{0};  // of waiting_; written with waiting_mutex_
+  std::vector<std::byte> wire_;           // received and not yet opened by the layer
+  std::vector<std::byte> buffer_;         // [begin_, end_) was received and not yet read
   size_t begin_ = 0;
   size_t end_ = 0;
   std::string reason_;
+  bool layer_ended_ = false;  // the layer takes nothing more; the reading thread's
   std::atomic<uint64_t> receipts_{0};
   uint32_t unacknowledged_s_ = 0;
 };

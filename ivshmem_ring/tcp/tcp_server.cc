@@ -45,13 +45,48 @@ struct TcpServer::Link {
   uint64_t reply_sequence = 0;
 };
 
-TcpServer::TcpServer(int fd, FlightImage* flight, std::unique_ptr<StreamLayer> layer)
+TcpServer::TcpServer(int fd, FlightImage* flight, std::unique_ptr<StreamLayer> layer, WaitForGuest waiting)
     : connection_(fd, std::move(layer)),
       flight_(flight),
       main_(std::make_unique<Link>(kMainRingBytes, kMaxMainRecordBytes)),
       reader_(connection_, *this, false) {
   for (auto& channel : channels_) channel = std::make_unique<Link>(kChannelRingBytes, kMaxChannelRecordBytes);
+  if (waiting.grace_s != 0) {
+    keeper_ = std::make_unique<LinkKeeper>(
+        connection_, reader_,
+        LinkKeeper::Terms{waiting.grace_s, &offers_, [this](const std::string& why) { GiveUp(why); },
+                          [tell = waiting.tell] { tell(false); }});
+    const auto lost = [this, tell = waiting.tell] {
+      tell(true);
+      if (const std::string failure = keeper_->Start(); !failure.empty()) GiveUp(failure);
+    };
+    connection_.MakeResumable(lost, true);
+  }
   if (!reader_.Start().empty()) Stop();
+}
+
+void TcpServer::GiveUp(const std::string& why) {
+  {
+    const std::lock_guard lock(end_mutex_);
+    if (end_reason_.empty()) end_reason_ = why;
+  }
+  Stop();
+}
+
+std::string TcpServer::EndReason() {
+  const std::lock_guard lock(end_mutex_);
+  return end_reason_;
+}
+
+void TcpServer::Break(const std::string& why) {
+  if (!waits()) return Stop();
+  connection_.Break(why);
+}
+
+void TcpServer::Offer(Offers::Take take) {
+  if (!waits()) return Stop();
+  connection_.Break("the guest has made another connection");  // first: what is offered is not to be broken
+  offers_.Offer(std::move(take));
 }
 
 TcpServer::~TcpServer() {
@@ -191,8 +226,11 @@ bool TcpServer::Corrupt(const char* reason) {
 
 // A guest that only posts hears nothing else from us.
 void TcpServer::Tick() {
-  if (connection_.SecondsUnacknowledged() >= TcpConnection::kMostUnacknowledged) return Stop();
+  if (connection_.down()) return;
+  if (connection_.SecondsUnacknowledged() >= TcpConnection::kMostUnacknowledged)
+    return Break("the guest's machine has not answered for too long");
   connection_.SendBeat();
+  if (connection_.resumable()) connection_.AcknowledgeSoon();
 }
 
 void TcpServer::Ended(const std::string&) {
@@ -204,6 +242,11 @@ FrameSink::May TcpServer::MayCome(const FrameHeader& frame) {
     Corrupt(reason);
     return May::kNot;
   };
+  const bool acknowledges = frame.kind == FrameKind::kAcknowledge;
+  if (waits() && (acknowledges || frame.kind == FrameKind::kGoodbye))
+    return frame.record_bytes == (acknowledges ? sizeof(uint64_t) : 0) && frame.bulk_bytes == 0
+               ? May::kCome
+               : corrupt("acknowledgement or goodbye of a wrong size");
   if (frame.kind != FrameKind::kRecord) return corrupt("frame of a kind that a guest may not send");
   if (frame.link != kMainLink && frame.link >= kChannelCount) return corrupt("frame for no link");
   const Link& link = LinkOf(frame);
@@ -221,6 +264,16 @@ FrameSink::Taken TcpServer::Take(const FrameHeader& frame, std::span<const std::
     Corrupt(reason);
     return Taken::kOver;
   };
+  if (frame.kind == FrameKind::kGoodbye) {
+    Stop();
+    return Taken::kOver;
+  }
+  if (frame.kind == FrameKind::kAcknowledge) {
+    uint64_t received;
+    std::memcpy(&received, record.data(), sizeof received);
+    return connection_.TakeAcknowledgement(received) ? Taken::kNoted
+                                                     : corrupt("acknowledgement of what was never sent");
+  }
   Link& link = LinkOf(frame);
   const auto header = ReadHeader<RecordPrefix>(record);
   if (header.bytes != frame.record_bytes) return corrupt("record and frame disagree on the size");

@@ -11,6 +11,9 @@
 // A posted record may wait in the client for others, which leave together with it: for FrameReader::kRemindUs at most, and never
 // longer than until the next request.
 //
+// Where both sides agreed on it when the session was opened (messages/resume_messages.h), the session goes on over another socket when its
+// own is lost: link_keeper.h has the thread that gets one, for the guest by dialling and for the host from what is offered to it.
+//
 // Order: a client sends posted records before any request that is stamped with their count. The server may
 // therefore stop reading while the queue of one link is full: all for which that link waits was read before.
 #pragma once
@@ -22,6 +25,7 @@
 #include <vector>
 
 #include "ivshmem_ring/tcp/frame_reader.h"
+#include "ivshmem_ring/tcp/link_keeper.h"
 #include "ivshmem_ring/tcp/tcp_connection.h"
 #include "ivshmem_ring/transport/flight_recorder.h"
 #include "ivshmem_ring/transport/layout.h"
@@ -29,17 +33,32 @@
 
 namespace causeway {
 
+// How a client connects again, and for how long it tries, 0: a lost connection ends the session.
+struct ConnectAgain {
+  Redial::Dial dial;
+  uint32_t grace_s = 0;
+};
+
+// For how long a server's session waits for its guest when the connection is lost, 0: it ends; and who is told that it waits, and
+// that it goes on. Any thread of the server calls that.
+struct WaitForGuest {
+  uint32_t grace_s = 0;
+  std::function<void(bool waits)> tell = [](bool) {};
+};
+
 class TcpClient final : public ClientTransport, private FrameSink {
  public:
   // Takes over `fd`, a connected stream socket, and `layer`, which encrypts; null: nothing does. Nothing is read before the first
   // record is published.
-  explicit TcpClient(int fd, std::unique_ptr<StreamLayer> layer = nullptr);
+  explicit TcpClient(int fd, std::unique_ptr<StreamLayer> layer = nullptr, ConnectAgain again = {});
   // Ends the connection. No other thread may be inside a call then.
   ~TcpClient() override;
 
   // Staging buffer `index` (below kBulkBuffers), of kBulkBytes; it is made when first asked for and lives as
   // long as the client. A request names it by bulk_offset = index. Any thread.
   std::byte* BulkBuffer(uint32_t index);
+  // The program ends: the host need not wait for it. Ends the connection. Other threads may still be inside a call.
+  void SayGoodbye();
 
   void PublishMain(size_t bytes) override;
   std::byte* ReserveRequest(uint32_t channel, size_t bytes) override;
@@ -82,14 +101,18 @@ class TcpClient final : public ClientTransport, private FrameSink {
   std::atomic<bool> lost_{false};
   std::mutex loss_mutex_;
   std::string loss_;
-  FrameReader reader_;  // last, as its thread uses the others
+  FrameReader reader_;  // its thread uses the others
+  const std::unique_ptr<Redial> redial_;
+  std::unique_ptr<LinkKeeper>
+      keeper_;  // last, as its thread uses the others; null: the session ends with its connection
 };
 
 class TcpServer final : public ServerTransport, private FrameSink {
  public:
   // Takes over `fd`, a connected stream socket. `flight` receives the
   // times of messages; null: nothing is recorded. `layer` encrypts; null: nothing does.
-  explicit TcpServer(int fd, FlightImage* flight = nullptr, std::unique_ptr<StreamLayer> layer = nullptr);
+  explicit TcpServer(int fd, FlightImage* flight = nullptr, std::unique_ptr<StreamLayer> layer = nullptr,
+                     WaitForGuest waiting = {});
   // Ends the connection. No other thread may be inside a call then.
   ~TcpServer() override;
 
@@ -109,6 +132,15 @@ class TcpServer final : public ServerTransport, private FrameSink {
   void Stop() override;
   const char* CorruptReason() const override { return corrupt_reason_.load(std::memory_order_acquire); }
 
+  // Where it waits for lost guests; otherwise these end the session. Any thread.
+  bool waits() const { return keeper_ != nullptr; }
+  // The connection is lost, as another process says.
+  void Break(const std::string& why);
+  // The guest has made another connection, which takes the place of what there is.
+  void Offer(Offers::Take take);
+  // Why a session that waited has ended; empty: it has not, or for another reason.
+  std::string EndReason();
+
  private:
   struct Message;
   struct Link;
@@ -124,6 +156,7 @@ class TcpServer final : public ServerTransport, private FrameSink {
   bool TakeBulk(const FrameHeader& frame, const RecordHeader& header, Message* message);
   Link& LinkOf(const FrameHeader& frame) { return frame.link == kMainLink ? *main_ : *channels_[frame.link]; }
   bool Corrupt(const char* reason);
+  void GiveUp(const std::string& why);
 
   TcpConnection connection_;
   FlightRecorder flight_;
@@ -140,7 +173,12 @@ class TcpServer final : public ServerTransport, private FrameSink {
   bool back_soon_ = false;        // the newest request waits for nothing; guarded by the reader's mutex
   std::atomic<bool> stop_{false};
   std::atomic<const char*> corrupt_reason_{""};
-  FrameReader reader_;  // last, as its thread uses the others
+  std::mutex end_mutex_;
+  std::string end_reason_;
+  FrameReader reader_;  // its thread uses the others
+  Offers offers_;
+  std::unique_ptr<LinkKeeper>
+      keeper_;  // last, as its thread uses the others; null: the session ends with its connection
 };
 
 }  // namespace causeway

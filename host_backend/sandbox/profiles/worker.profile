@@ -10,6 +10,7 @@ lseek
 close
 fstat
 newfstatat
+dup3              # another socket in the place of a lost one of TCP (ivshmem_ring/tcp/connection_loss.cc)
 ftruncate
 fcntl 1           # F_GETFD
 fcntl 2           # F_SETFD
@@ -38,6 +39,7 @@ setsockopt 4      # TCP_KEEPIDLE
 setsockopt 5      # TCP_KEEPINTVL
 setsockopt 6      # TCP_KEEPCNT
 setsockopt 9      # SO_KEEPALIVE
+setsockopt 20     # SO_RCVTIMEO
 getsockopt
 openat            # modules of the driver, /proc; what can be opened is Landlock's and the uid's matter
 access

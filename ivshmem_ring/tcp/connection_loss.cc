@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// What TcpConnection does where its socket is lost and another one comes in its place.
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <system_error>
+#include <utility>
+
+#include "ivshmem_ring/tcp/tcp_connection.h"
+
+namespace causeway {
+
+void TcpConnection::MakeResumable(std::function<void()> lost, bool closing_ends) {
+  resumption_ = std::make_unique<Resumption>(std::move(lost), closing_ends);
+}
+
+void TcpConnection::Break(const std::string& why) {
+  resumption_->Lose(why, [this] { shutdown(fd_, SHUT_RDWR); });
+}
+
+// What it has been given counts as sent, even where the connection is down or is lost now: it is sent again.
+std::string TcpConnection::KeepAndSend(std::span<const std::span<const std::byte>> parts,
+                                       std::span<const std::byte> bulk, bool waits) {
+  for (const auto& part : parts) resumption_->sent.Copy(part);
+  resumption_->sent.Refer(bulk);
+  resumption_->NoteSent();
+  if (!down()) {
+    std::array<std::span<const std::byte>, kMostParts> all;
+    std::copy(parts.begin(), parts.end(), all.begin());
+    all[parts.size()] = bulk;
+    if (const std::string failure = SendAll(std::span(all).first(parts.size() + 1), waits); !failure.empty())
+      Break(failure);
+  }
+  return resumption_->over() ? why_lost() : std::string();
+}
+
+std::span<const std::byte> TcpConnection::MakeAcknowledgement() {
+  acknowledgement_ = {{kMainLink, sizeof acknowledgement_.received, 0, FrameKind::kAcknowledge},
+                      resumption_->Tell()};
+  static_assert(sizeof acknowledgement_ == sizeof(FrameHeader) + sizeof(uint64_t));
+  return std::as_bytes(std::span(&acknowledgement_, 1));
+}
+
+void TcpConnection::AcknowledgeSoon() {
+  if (resumption_->Untold() < Resumption::kAcknowledgeBytes || down()) return;
+  const std::unique_lock lock(send_mutex_, std::try_to_lock);
+  if (!lock.owns_lock()) return;  // which takes it along, or the next does
+  resumption_->Prune();
+  if (resumption_->sent.HasRoom(2 * kBatchBytes, 0)) (void)SendBehindWaiting({}, {}, false);
+}
+
+void TcpConnection::SayGoodbye() {
+  const std::unique_lock lock(send_mutex_, std::try_to_lock);
+  if (!lock.owns_lock() || down()) return;
+  const FrameHeader goodbye{kMainLink, 0, 0, FrameKind::kGoodbye};
+  const std::array<std::span<const std::byte>, 1> parts = {std::as_bytes(std::span(&goodbye, 1))};
+  (void)SendBehindWaiting(parts, {}, false);
+}
+
+void TcpConnection::NoteReceived(size_t bytes) {
+  receipts_.store(receipts() + 1, std::memory_order_relaxed);
+  if (resumption_ == nullptr) return;
+  resumption_->NoteReceived(bytes);
+  if (resumption_->Untold() >= Resumption::kForceBytes) AcknowledgeSoon();
+}
+
+// A socket that this side has shut gives the same end of the stream; only the peer's own leaves the other direction open.
+bool TcpConnection::PeerHasClosed(ssize_t received) const {
+  if (received != 0 || layer_ended_ || down()) return false;
+  tcp_info info{};
+  socklen_t bytes = sizeof info;
+  return getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 || info.tcpi_state == TCP_CLOSE_WAIT;
+}
+
+bool TcpConnection::GoesOn(ssize_t received) {
+  NoteEnd(received);
+  if (resumption_ == nullptr) return false;
+  if (resumption_->closing_ends() && PeerHasClosed(received)) {
+    resumption_->End();
+    return false;
+  }
+  Break(reason_);
+  if (resumption_->Park()) return true;
+  reason_ = why_lost();
+  return false;
+}
+
+bool TcpConnection::AwaitLoss(uint64_t* received) {
+  if (!resumption_->AwaitParked()) return false;
+  *received = resumption_->received();
+  return true;
+}
+
+bool TcpConnection::GoOn(int fd, std::unique_ptr<StreamLayer> layer, uint64_t peer_received) {
+  const std::lock_guard sending(send_mutex_);
+  Resumption& resumption = *resumption_;
+  if (peer_received < resumption.acknowledged() || !resumption.Acknowledge(peer_received)) return false;
+  resumption.Prune();
+  const bool exchanged = resumption.GoOn([&] {
+    PrepareSocket(fd);
+    // Its number stays, so that threads that have it need not be told. A program that has closed it does without this socket.
+    dup3(fd, fd_, O_CLOEXEC);
+    layer_ = std::move(layer);
+    layer_ended_ = false;
+    unsent_.clear();
+    if (layer_ != nullptr) wire_.resize(kBufferBytes);
+  });
+  close(fd);
+  if (!exchanged) return true;  // it is over
+  // The reading thread reads meanwhile, so that the peer, which does the same, does not wait for it.
+  std::string failure;
+  resumption.sent.From(peer_received, [&](std::span<const std::byte> piece) {
+    const std::array<std::span<const std::byte>, 1> parts = {piece};
+    failure = SendAll(parts, true);
+    return failure.empty();
+  });
+  if (!failure.empty()) Break(failure);
+  return true;
+}
+
+}  // namespace causeway
