@@ -91,6 +91,15 @@ std::string AddressText(const sockaddr_storage& address, bool with_port) {
   return with_port ? host + ":" + std::to_string(port) : host;
 }
 
+// Whoever has one address of IPv6 usually has a network of them.
+std::string NetworkOf(const sockaddr_storage& address) {
+  if (address.ss_family != AF_INET6) return AddressText(address, false);
+  sockaddr_storage network = address;
+  auto& bytes = reinterpret_cast<sockaddr_in6&>(network).sin6_addr.s6_addr;
+  std::fill(bytes + 8, bytes + 16, uint8_t{0});
+  return AddressText(network, false) + "/64";
+}
+
 Listener::Listener(const daemon::Config& config) : config_(config) {}
 
 Listener::~Listener() {
@@ -289,12 +298,19 @@ void Listener::OnAccept(int listener) {
                                                     " connections of its address are in their handshakes"));
       continue;
     }
+    const std::string network = NetworkOf(address);
+    if (!strangers_.Admit(network, Clock::now())) {
+      log_.Write(LogLevel::kWarning, AddressText(address, true) + ": refused: too many connections of " +
+                                         network + ", or of all strangers, have proved no key");
+      continue;
+    }
     if (Unproved("") >= kMaxHandshakes) MakeRoom();
-    Begin(std::move(socket), host, AddressText(address, true));
+    Begin(std::move(socket), host, network, AddressText(address, true));
   }
 }
 
-void Listener::Begin(UniqueFd socket, const std::string& address, const std::string& peer) {
+void Listener::Begin(UniqueFd socket, const std::string& address, const std::string& network,
+                     const std::string& peer) {
   SetTcpOptions(socket.get(), kKeepAlive);
   int pair[2] = {-1, -1};
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return;
@@ -310,6 +326,7 @@ void Listener::Begin(UniqueFd socket, const std::string& address, const std::str
   }
   connection.socket = std::move(socket);
   connection.address = address;
+  connection.network = network;
   connection.peer = peer;
   connection.end = Clock::now() + kHandshakeLimit;
   connections_.push_back(std::move(connection));
@@ -390,6 +407,7 @@ void Listener::HandOver(Connection& connection) {
     daemon = ReachDaemon(config_.tls.hand_over, who, &why);
   }
   connection.proved = true;
+  strangers_.Prove(connection.network, Clock::now());
   answer.accepted = why.empty() ? 1 : 0;
   why.copy(answer.text, sizeof(answer.text) - 1);
   if (!why.empty()) {

@@ -5,7 +5,8 @@
 // whose key is good no more. One thread.
 //
 // What peers that have proved nothing can make it spend is bounded: kMaxHandshakes processes at once, of which one address has
-// kMaxOfAddress; kHandshakeLimit of time; 64 MiB of memory and 16 KiB of received bytes in each; and twenty lines of the log a second.
+// kMaxOfAddress; kHandshakeLimit of time; 64 MiB of memory and 16 KiB of received bytes in each; how often they connect (strangers.h); and twenty
+// lines of the log a second.
 #pragma once
 #include <netinet/in.h>
 
@@ -20,6 +21,7 @@
 #include "host_backend/daemon/process/config.h"
 #include "host_backend/daemon/process/log.h"
 #include "host_backend/tls/messages.h"
+#include "host_backend/tls/strangers.h"
 
 namespace causeway::tls {
 
@@ -45,6 +47,7 @@ class Listener {
     UniqueFd control;         // to its process
     UniqueFd socket;          // the peer's, to end the connection whoever else has it
     std::string address;      // without the port
+    std::string network;      // as Strangers counts it
     std::string peer;         // with it
     Clock::time_point end{};  // of the handshake
     std::string id;           // of the key that it named
@@ -59,7 +62,8 @@ class Listener {
   void Wait();
   void OnAccept(int listener);
   void MakeRoom();
-  void Begin(UniqueFd socket, const std::string& address, const std::string& peer);
+  void Begin(UniqueFd socket, const std::string& address, const std::string& network,
+             const std::string& peer);
   // False: the process has ended, and its connection with it.
   bool OnQuestion(Connection& connection);
   void Answer(Connection& connection, const TlsQuestion& question);
@@ -80,6 +84,7 @@ class Listener {
   std::map<std::string, NamedKey> keys_;  // by their ids, and without their secrets
   std::list<Connection> connections_;
   daemon::LimitedLog log_;
+  Strangers strangers_{Clock::now()};
 };
 
 // "192.0.2.1" or "[2001:db8::1]", with ":port" if asked. Numbers alone: nobody is asked for names.

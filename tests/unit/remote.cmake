@@ -16,6 +16,10 @@ target_compile_definitions(remote_test PRIVATE CAUSEWAYD_PATH="$<TARGET_FILE:cau
 target_link_libraries(remote_test PRIVATE causeway_daemon causeway_command causeway_tls GTest::gtest_main)
 add_dependencies(remote_test causeway causewayd causeway-tls daemon_test_worker)
 add_test(NAME remote_test COMMAND remote_test)
+add_executable(strangers_test strangers_test.cc ${PROJECT_SOURCE_DIR}/host_backend/tls/strangers.cc)
+target_link_libraries(strangers_test PRIVATE causeway_host_headers GTest::gtest_main)
+add_test(NAME strangers_test COMMAND strangers_test)
+set_tests_properties(strangers_test PROPERTIES LABELS unit TIMEOUT 60)
 set_tests_properties(remote_test PROPERTIES LABELS "unit;hostile" TIMEOUT 300)
 
 # The guest's library over TLS, in a program with an OpenSSL of its own that forks.

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host_backend/tls/strangers.h"
+
+#include <gtest/gtest.h>
+
+namespace causeway::tls {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+class StrangersTest : public ::testing::Test {
+ protected:
+  // How many of so many connections of a network are admitted now.
+  int Admitted(const std::string& network, int connections) {
+    int admitted = 0;
+    for (int i = 0; i < connections; ++i) admitted += strangers_.Admit(network, now_) ? 1 : 0;
+    return admitted;
+  }
+
+  Strangers::Time now_ = Strangers::Time(hours(1000));
+  Strangers strangers_{now_};
+};
+
+TEST_F(StrangersTest, OneNetworkHasABudgetThatFillsAgain) {
+  EXPECT_EQ(Admitted("192.0.2.1", 1000), 64);
+  EXPECT_EQ(Admitted("192.0.2.2", 10), 10);  // others are not concerned
+  now_ += milliseconds(499);
+  EXPECT_EQ(Admitted("192.0.2.1", 10), 0);
+  now_ += milliseconds(2);
+  EXPECT_EQ(Admitted("192.0.2.1", 10), 1);
+  now_ += hours(1);
+  EXPECT_EQ(Admitted("192.0.2.1", 1000), 64);
+}
+
+TEST_F(StrangersTest, WhoProvesAKeyMayConnectWithoutEnd) {
+  for (int i = 0; i < 10'000; ++i) {
+    ASSERT_TRUE(strangers_.Admit("192.0.2.1", now_)) << i;
+    strangers_.Prove("192.0.2.1", now_);
+  }
+}
+
+TEST_F(StrangersTest, BeyondTheBudgetOfAllOnlyGuestsComeIn) {
+  ASSERT_TRUE(strangers_.Admit("guest", now_));
+  strangers_.Prove("guest", now_);
+  int admitted = 0;
+  for (int i = 0; i < 5000; ++i) admitted += Admitted("stranger " + std::to_string(i), 1);
+  EXPECT_EQ(admitted, 512);
+  EXPECT_EQ(Admitted("guest", 10), 10);
+  EXPECT_EQ(Admitted("another", 1), 0);
+  now_ += seconds(1);
+  EXPECT_EQ(Admitted("guest", 10), 10);
+  EXPECT_EQ(Admitted("another", 100), 32 - 10);
+  now_ += hours(25);  // nobody is a guest any more
+  for (int i = 0; i < 5000; ++i) Admitted("stranger " + std::to_string(i), 1);
+  EXPECT_EQ(Admitted("guest", 10), 0);
+}
+
+// Three times as many networks as are remembered.
+TEST_F(StrangersTest, ManyNetworksAreForgottenAndGuestsAreNot) {
+  ASSERT_TRUE(strangers_.Admit("guest", now_));
+  strangers_.Prove("guest", now_);
+  for (int round = 0; round < 24; ++round) {
+    int admitted = 0;
+    for (int i = 0; i < 1000; ++i)
+      admitted += Admitted("stranger " + std::to_string(round) + "." + std::to_string(i), 1);
+    EXPECT_EQ(admitted, 512);
+    EXPECT_EQ(Admitted("guest", 2), 2);
+    now_ += seconds(40);  // all budgets are full again
+  }
+}
+
+}  // namespace
+}  // namespace causeway::tls
