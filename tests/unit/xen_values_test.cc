@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include "host_backend/daemon/xen/departing_pages.h"
 #include "host_backend/daemon/xen/grant_memory.h"
 #include "host_backend/daemon/xen/xen_values.h"
 #include "host_backend/granted/sleep_word.h"
@@ -47,6 +48,39 @@ TEST(GrantMemory, NeedsFollowFromTheSize) {
   EXPECT_EQ(small.maptracks, 65u);
   EXPECT_EQ(large.pages, 262144u + 256 + 1);
   EXPECT_EQ(large.frames, 513u);
+}
+
+TEST(DepartingPages, TheyLeaveByTheSecond) {
+  using std::chrono::seconds;
+  DepartingPages pages;
+  const DepartingPages::Time begun = std::chrono::steady_clock::now();
+  EXPECT_EQ(pages.Left(begun), 0u);
+  pages.Add(16401, 1000, begun);
+  EXPECT_EQ(pages.Left(begun), 16401u);
+  EXPECT_EQ(pages.Left(begun + seconds(9)),
+            10000u);  // two seconds pass before the first are sure to have left
+  EXPECT_EQ(pages.Left(begun + seconds(18)), 1000u);
+  EXPECT_EQ(pages.Left(begun + seconds(19)), 0u);
+}
+
+TEST(DepartingPages, ThoseOfTwoRegionsLeaveAfterEachOther) {
+  using std::chrono::seconds;
+  DepartingPages pages;
+  const DepartingPages::Time begun = std::chrono::steady_clock::now();
+  pages.Add(5000, 1000, begun);
+  pages.Add(5000, 1000, begun + seconds(4));
+  EXPECT_EQ(pages.Left(begun + seconds(4)), 8000u);
+  EXPECT_EQ(pages.Left(begun + seconds(13)), 1000u);
+  EXPECT_EQ(pages.Left(begun + seconds(14)), 0u);
+}
+
+TEST(DepartingPages, WithoutALimitOfTheirPaceTheyLeaveTogether) {
+  using std::chrono::seconds;
+  DepartingPages pages;
+  const DepartingPages::Time begun = std::chrono::steady_clock::now();
+  pages.Add(1'000'000, 0, begun);
+  EXPECT_EQ(pages.Left(begun + seconds(1)), 1'000'000u);
+  EXPECT_EQ(pages.Left(begun + seconds(2)), 0u);
 }
 
 // As a worker sleeps whose ring lies in granted memory, and as the daemon wakes it, each by its own mapping.

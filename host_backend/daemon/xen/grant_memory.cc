@@ -15,19 +15,30 @@
 #include <mutex>
 #include <vector>
 
+#include "host_backend/daemon/xen/departing_pages.h"
+
 namespace causeway::daemon {
 namespace {
 
 constexpr const char* kDevice = "/dev/xen/gntalloc";
 constexpr const char* kLimit = "/sys/module/xen_gntalloc/parameters/limit";
+constexpr const char* kUsers = "/sys/module/xen_gntalloc/refcnt";
+constexpr const char* kGivenBack = "/sys/module/grant_table/parameters/free_per_iteration";
 constexpr uint64_t kPageBytes = 4096;
 constexpr uint64_t kReferencesPerPage = kPageBytes / sizeof(uint32_t);
 constexpr uint64_t kGrantsPerFrame = 512;    // of version 1, which Linux uses below 16 TiB of memory
 constexpr uint64_t kUsualFrames = 64;        // gnttab_max_frames without an option
 constexpr uint64_t kMappingsPerFrame = 256;  // of maptrack
 constexpr uint32_t kPagesPerRequest = 512;   // the kernel keeps a list of each request in one piece of memory
+constexpr uint64_t kGivenBackPerSecond =
+    1000;  // where only root may read it, as vm_configs/causewayd-xen.conf sets it
 
 using Steady = std::chrono::steady_clock;
+
+uint64_t NumberIn(const char* file, uint64_t otherwise) {
+  uint64_t number = 0;
+  return std::ifstream(file) >> number ? number : otherwise;
+}
 
 uint64_t RoundUp(uint64_t number, uint64_t unit) {
   return (number + unit - 1) / unit;
@@ -55,7 +66,8 @@ int Allocate(int fd, uint16_t domain, uint64_t count, bool writable, std::vector
 // Keeps what a full table does from growing. Then xen-gntalloc (seen in Linux 6.1.192) loses a page and counts one page too few
 // from then on; once nothing is granted its count is below zero, and it grants nothing any more until the module is loaded
 // anew. So one page is held for each such refusal, and one for the next, and a request that was refused is not repeated
-// each second. Shared by all VMs: one lock, held while pages are allocated.
+// each second. And while pages depart (departing_pages.h) nothing is requested that has no room beside them, because that would
+// be such a refusal. Shared by all VMs: one lock, held while pages are allocated.
 class Refusals {
  public:
   static Refusals& Get() {
@@ -65,6 +77,7 @@ class Refusals {
   std::mutex lock;
   // Set by any thread, without the lock, which is held for seconds.
   std::atomic<bool> given_back{false};
+  DepartingPages departing;
 
   // The sentence of the last refusal while it is too early for the next try; else empty.
   std::string TooEarly(uint64_t bytes) const {
@@ -77,9 +90,18 @@ class Refusals {
     for (; pages_ <= count_; ++pages_) {
       ioctl_gntalloc_alloc_gref request{};  // with room for one reference
       request.count = 1;
-      if (ioctl(held_.get(), IOCTL_GNTALLOC_ALLOC_GREF, &request) != 0) return errno;
+      if (ioctl(held_.get(), IOCTL_GNTALLOC_ALLOC_GREF, &request) != 0) {
+        const int problem = errno;
+        if (pages_ == 0) held_.reset();  // so that the module can be loaded anew
+        return problem;
+      }
     }
     return 0;
+  }
+  // Whether pages that depart leave no room. The allocator's limit= stands for the size of Xen's table, which only root may ask.
+  bool IsFull(uint64_t pages, Steady::time_point now) const {
+    const uint64_t left = departing.Left(now);
+    return left != 0 && left + pages + 1 + count_ > NumberIn(kLimit, 0);
   }
   // Whether the kernel came as far as Xen's table with the request that it refused: only then are the descriptor's offsets
   // ahead of its pages, as the next page shows. One page is given back for it: of the descriptor, or what is held here.
@@ -118,14 +140,13 @@ class Refusals {
   std::string sentence_;
 };
 
-enum class Refusal { kLimitReached, kTableFull, kNotOnePage };
+enum class Refusal { kLimitReached, kTableFull, kNotOnePage, kCountWrong };
 
 std::string WhyNotAllocated(int problem, Refusal refusal, uint64_t bytes) {
   const GrantNeeds needs = NeedsOf(bytes);
   const std::string intro = "A region of " + std::to_string(bytes >> 20) + " MiB cannot be granted: ";
   if (problem != ENOSPC) return intro + ErrnoText(problem) + ".";
-  uint64_t limit = 0;
-  std::ifstream(kLimit) >> limit;
+  const uint64_t limit = NumberIn(kLimit, 0);
   const std::string granted = "the module xen-gntalloc grants " + std::to_string(limit) + " pages in all";
   if (refusal == Refusal::kLimitReached || limit <= needs.pages) {
     return intro + granted + ", and this takes " + std::to_string(needs.pages + 1) +
@@ -134,15 +155,25 @@ std::string WhyNotAllocated(int problem, Refusal refusal, uint64_t bytes) {
            std::to_string(kGrantsPerFrame) + " for each frame of Xen's gnttab_max_frames= (" +
            std::to_string(kUsualFrames) + " without that option).";
   }
+  if (refusal == Refusal::kCountWrong) {
+    return intro + granted +
+           " and gives nobody one, because its count has been wrong since Xen's table of grants was full: "
+           "rmmod xen-gntalloc && modprobe xen-gntalloc; causewayd may go on meanwhile.";
+  }
   if (refusal == Refusal::kNotOnePage) {
     return intro + granted +
            ", and not one more now: other regions have them, or its count has been wrong since Xen's table "
-           "of "
-           "grants was full: detach all regions, stop causewayd, then rmmod xen-gntalloc && modprobe "
-           "xen-gntalloc.";
+           "of grants was full: detach all regions, then rmmod xen-gntalloc && modprobe xen-gntalloc.";
   }
   return intro + "domain 0 has no grants left in Xen's table; boot Xen with gnttab_max_frames=" +
          std::to_string(kUsualFrames + 2 * needs.frames) + " or more, or choose a smaller region_mib.";
+}
+
+std::string WhyNotYet(uint64_t bytes) {
+  return "A region of " + std::to_string(bytes >> 20) +
+         " MiB cannot be granted yet: Linux still gives back the pages of a region whose causewayd ended "
+         "while its domain had them mapped, as many each second as " +
+         kGivenBack + " says; causewayd asks again each second.";
 }
 
 // Each root entry names a page of entries; those name the region's pages.
@@ -167,6 +198,9 @@ GrantNeeds NeedsOf(uint64_t bytes) {
 }
 
 Result<GrantMemory> MakeGrantMemory(uint16_t domain, uint64_t bytes) {
+  Refusals& refusals = Refusals::Get();
+  const std::lock_guard lock(refusals.lock);
+  if (refusals.IsFull(NeedsOf(bytes).pages, Steady::now())) return Error{WhyNotYet(bytes)};
   GrantMemory memory;
   memory.fd.reset(open(kDevice, O_RDWR | O_CLOEXEC));
   if (!memory.fd) {
@@ -175,8 +209,6 @@ Result<GrantMemory> MakeGrantMemory(uint16_t domain, uint64_t bytes) {
   }
   const uint64_t pages = bytes / kPageBytes, entries = RoundUp(pages, kReferencesPerPage);
   if (entries > kReferencesPerPage) return Error{"A region of more than 4 GiB cannot be granted."};
-  Refusals& refusals = Refusals::Get();
-  const std::lock_guard lock(refusals.lock);
   if (refusals.given_back.exchange(false)) refusals.Forget();
   if (std::string sentence = refusals.TooEarly(bytes); !sentence.empty()) return Error{std::move(sentence)};
   std::vector<uint32_t> references;
@@ -191,9 +223,14 @@ Result<GrantMemory> MakeGrantMemory(uint16_t domain, uint64_t bytes) {
           refusals.WasTableFull(memory.fd.get(), references) ? Refusal::kTableFull : Refusal::kLimitReached;
   }
   if (problem != 0) {
+    memory.fd.reset();
+    // With nobody's descriptor open the allocator has given no page to anyone.
+    if (problem == ENOSPC && refusal == Refusal::kNotOnePage && NumberIn(kUsers, 1) == 0)
+      refusal = Refusal::kCountWrong;
     std::string sentence = WhyNotAllocated(problem, refusal, bytes);
-    // The page that is held itself may have met a full table.
-    if (problem == ENOSPC && refusal != Refusal::kLimitReached) refusals.Note(bytes, sentence);
+    // The page that is held itself may have met a full table, but not while the count is wrong: then the limit refuses it.
+    if (problem == ENOSPC && (refusal == Refusal::kTableFull || refusal == Refusal::kNotOnePage))
+      refusals.Note(bytes, sentence);
     return Error{std::move(sentence)};
   }
   refusals.Forget();
@@ -201,6 +238,12 @@ Result<GrantMemory> MakeGrantMemory(uint16_t domain, uint64_t bytes) {
     return Error{"Granted pages cannot be mapped: " + ErrnoText() + "."};
   memory.directory = references[pages];
   return memory;
+}
+
+void NoteGrantsDepart(uint64_t bytes) {
+  Refusals& refusals = Refusals::Get();
+  const std::lock_guard lock(refusals.lock);
+  refusals.departing.Add(NeedsOf(bytes).pages, NumberIn(kGivenBack, kGivenBackPerSecond), Steady::now());
 }
 
 void NoteGrantsGivenBack() {

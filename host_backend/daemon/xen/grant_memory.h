@@ -20,6 +20,9 @@ struct GrantMemory {
 // too small the kernel is not asked at once for as much again: the same error comes for a second, and longer each time, up to
 // ten minutes. Any thread.
 Result<GrantMemory> MakeGrantMemory(uint16_t domain, uint64_t bytes);
+// The domain has let go now of a region of that size whose causewayd had ended before: Linux gives its pages back over the next
+// seconds, and until then MakeGrantMemory asks for none that have no room beside them. Any thread; it waits for MakeGrantMemory.
+void NoteGrantsDepart(uint64_t bytes);
 // A region's descriptor is closed or about to be, so that the next MakeGrantMemory may succeed. Any thread; it does not wait.
 void NoteGrantsGivenBack();
 

@@ -5,6 +5,8 @@
 #include <sys/epoll.h>
 
 #include <chrono>
+#include <map>
+#include <mutex>
 #include <thread>
 
 #include "host_backend/daemon/process/log.h"
@@ -17,42 +19,78 @@ constexpr std::chrono::milliseconds kLook{100};
 constexpr std::chrono::milliseconds kStorm{2};  // after more rings than are answered
 constexpr std::chrono::seconds kPatience{3};
 
+constexpr const char* kOffers = "/local/domain/0/backend/causeway";  // a folder for each domain
+
 std::string FolderOf(uint16_t domain) {
-  return "/local/domain/0/backend/causeway/" + std::to_string(domain) + "/0";
+  return std::string(kOffers) + "/" + std::to_string(domain) + "/0";
+}
+
+std::string GuestsFolderOf(uint16_t domain) {
+  return "/local/domain/" + std::to_string(domain) + "/device/causeway/0";
 }
 
 std::string TextOf(XenbusState state) {
   return std::to_string(int(state));
 }
 
+// The domains to which this causewayd grants pages, and those of them from which it has taken the region away.
+class Holders {
+ public:
+  static Holders& Get() {
+    static Holders& holders = *new Holders;  // a thread of its own may outlive main
+    return holders;
+  }
+  void Set(uint16_t domain, bool leaving) {
+    const std::lock_guard lock(lock_);
+    leaving_[domain] = leaving;
+  }
+  void Remove(uint16_t domain) {
+    const std::lock_guard lock(lock_);
+    leaving_.erase(domain);
+  }
+  bool Has(uint16_t domain) {
+    const std::lock_guard lock(lock_);
+    return leaving_.contains(domain);
+  }
+  bool IsLeaving(uint16_t domain) {
+    const std::lock_guard lock(lock_);
+    const auto found = leaving_.find(domain);
+    return found != leaving_.end() && found->second;
+  }
+
+ private:
+  std::mutex lock_;
+  std::map<uint16_t, bool> leaving_;
+};
+
 // What is left of a region that was taken away from a domain that lives. The descriptor keeps the pages.
 struct Leaving {
   std::unique_ptr<XenStore> store;
   UniqueFd pages;
   uint16_t domain;
-  std::string name, ours, guests;
+  std::string name;
   uint64_t mib;
 };
 
-bool HasLetGo(Leaving& left) {
-  const auto state = left.store->Read(left.guests + "/state");
+bool HasLetGo(XenStore& store, uint16_t domain) {
+  const auto state = store.Read(GuestsFolderOf(domain) + "/state");
   // Its keys may hold anything; only the end of its domain proves more than they say, and Xen keeps count as well.
   const XenbusState theirs = ReadXenbusState(state);
   return !state || theirs == XenbusState::kClosed || theirs == XenbusState::kInitialising ||
-         !left.store->IsAlive(left.domain);
+         !store.IsAlive(domain);
 }
 
 // The guest's folder goes as well, so that its kernel forgets the device.
 void Forget(Leaving& left) {
-  left.store->Remove(left.guests);
-  left.store->Remove(left.ours);
+  left.store->Remove(GuestsFolderOf(left.domain));
+  left.store->Remove(FolderOf(left.domain));
 }
 
 // The wait ends with the domain, at the latest.
 void AwaitAside(Leaving left) {
   const auto begun = Clock::now();
   bool said = false;
-  while (!HasLetGo(left)) {
+  while (!HasLetGo(*left.store, left.domain)) {
     std::this_thread::sleep_for(kLook);
     if (said || Clock::now() - begun < 10 * kPatience) continue;
     said = true;
@@ -62,20 +100,60 @@ void AwaitAside(Leaving left) {
   Forget(left);
   left.pages.reset();
   NoteGrantsGivenBack();
+  Holders::Get().Remove(left.domain);
+}
+
+// Nobody has the pages of an offer any more whose causewayd has ended. Its bytes are what a causewayd wrote, in domain 0's folder.
+void NoteOfferEnded(XenStore& store, const std::string& folder) {
+  const auto bytes = store.Read(folder + "/bytes");
+  NoteGrantsDepart(ReadXenNumber(bytes.value_or(""), 0, kMaxRegionMib * kMib).value_or(0));
+}
+
+bool IsOffered(XenStore& store, const std::string& folder) {
+  const auto state = store.Read(folder + "/state");
+  return state == TextOf(XenbusState::kConnected) || state == TextOf(XenbusState::kClosing);
+}
+
+// Offers to domains that have ended, of a causewayd that ended before them.
+void ForgetEndedDomains(XenStore& store) {
+  for (const std::string& entry : store.List(kOffers)) {
+    const auto domain = ReadXenNumber(entry, 0, kLastXenDomain);
+    if (!domain || store.IsAlive(uint16_t(*domain)) || Holders::Get().Has(uint16_t(*domain))) continue;
+    const std::string folder = FolderOf(uint16_t(*domain));
+    if (IsOffered(store, folder)) NoteOfferEnded(store, folder);
+    store.Remove(std::string(kOffers) + "/" + entry);
+  }
+}
+
+// Whether the domain has let go of what it was offered before, by a causewayd that has ended or by this one. It is asked to,
+// because Xen's table of grants may have no room for two regions, and Linux gives no page back that is mapped.
+bool LetsGo(XenStore& store, uint16_t domain) {
+  if (Holders::Get().IsLeaving(domain)) return false;
+  const std::string folder = FolderOf(domain);
+  if (!IsOffered(store, folder)) return true;
+  if (store.Read(folder + "/state") == TextOf(XenbusState::kConnected))
+    store.Write(folder + "/state", TextOf(XenbusState::kClosing));
+  if (!HasLetGo(store, domain)) return false;
+  NoteOfferEnded(store, folder);
+  store.Write(folder + "/state", TextOf(XenbusState::kClosed));
+  return true;
 }
 
 }  // namespace
 
-Result<GrantedRegion::Memory> GrantedRegion::Grant(const VmConfig& vm) {
+Result<GrantedRegion::Memory> GrantedRegion::Grant(const VmConfig& vm, std::chrono::milliseconds patience) {
   auto store = XenStore::Open();
   if (!store.ok()) return Error{"VM " + vm.name + ": " + store.error()};
   const auto domain = store.value()->FindDomain(vm.xen_domain);
   if (!domain) return Error{"VM " + vm.name + ": the Xen domain " + vm.xen_domain + " does not run"};
-  // What a daemon that was killed has offered: the guest lets go of it now, because Xen's table of grants may have no room
-  // for both, and the kernel gives no page back that is mapped.
-  const std::string state = FolderOf(*domain) + "/state";
-  if (store.value()->Read(state) == TextOf(XenbusState::kConnected))
-    store.value()->Write(state, TextOf(XenbusState::kClosing));
+  ForgetEndedDomains(*store.value());
+  for (const auto end = Clock::now() + patience; !LetsGo(*store.value(), *domain);) {
+    if (Clock::now() >= end)
+      return Error{"VM " + vm.name + ": the Xen domain " + vm.xen_domain +
+                   " still has a region mapped that was taken away from it, or whose causewayd has ended; "
+                   "it is asked to let go, and gets another region when it has, or when it starts again"};
+    std::this_thread::sleep_for(kLook);
+  }
   auto pages = MakeGrantMemory(*domain, vm.region_mib * kMib);
   if (!pages.ok()) return Error{"VM " + vm.name + ": " + pages.error()};
   return Memory{*domain, std::move(pages.value())};
@@ -135,7 +213,9 @@ GrantedRegion::GrantedRegion(EventLoop& loop, Vault& vault, const VmConfig& vm,
       vault_(vault),
       name_(vm.xen_domain),
       store_(std::move(store)),
-      domain_(domain) {}
+      domain_(domain) {
+  Holders::Get().Set(domain_, false);
+}
 
 // Without them everything works as without doorbells.
 void GrantedRegion::OpenChannels() {
@@ -181,22 +261,23 @@ GrantedRegion::~GrantedRegion() {
   loop_.Unwatch(ring_watch_);
   loop_.Cancel(ring_timer_);
   NoteGrantsGivenBack();
+  Holders::Get().Remove(domain_);
   if (!offered_ || !store_->Write(Ours() + "/state", TextOf(XenbusState::kClosing))) return;
   auto store = XenStore::Open();
   if (!store.ok()) return;
-  Leaving left{std::move(store.value()),
-               UniqueFd(fcntl(region().fd(), F_DUPFD_CLOEXEC, 0)),
-               domain_,
-               name_,
-               Ours(),
-               Guests(),
-               region().bytes() / kMib};
   if (removed_) {
+    Holders::Get().Set(domain_, true);
+    Leaving left{std::move(store.value()), UniqueFd(fcntl(region().fd(), F_DUPFD_CLOEXEC, 0)), domain_, name_,
+                 region().bytes() / kMib};
     std::thread(AwaitAside, std::move(left)).detach();
     return;
   }
   const auto end = Clock::now() + kPatience;
-  while (!HasLetGo(left) && Clock::now() < end) std::this_thread::sleep_for(kLook);
+  while (!HasLetGo(*store.value(), domain_)) {
+    if (Clock::now() >= end) return;  // the next causewayd sees by our state that it may not have
+    std::this_thread::sleep_for(kLook);
+  }
+  store.value()->Write(Ours() + "/state", TextOf(XenbusState::kClosed));
 }
 
 bool GrantedRegion::Delete() {
@@ -215,7 +296,7 @@ std::string GrantedRegion::Ours() const {
 }
 
 std::string GrantedRegion::Guests() const {
-  return "/local/domain/" + std::to_string(domain_) + "/device/causeway/0";
+  return GuestsFolderOf(domain_);
 }
 
 std::string GrantedRegion::Name() const {
@@ -230,7 +311,7 @@ RegionSource::Finding GrantedRegion::Check() {
                                  "kernel's log (dmesg) names what is too small, such as max_maptrack_frames"};
   }
   offered_ = false;
-  store_->Remove("/local/domain/0/backend/causeway/" + std::to_string(domain_));
+  store_->Remove(std::string(kOffers) + "/" + std::to_string(domain_));
   return {State::kLost,
           "the Xen domain " + name_ + " (" + std::to_string(domain_) + ") has ended; its sessions end"};
 }

@@ -3,6 +3,7 @@
 // the guest's kernel module reads (kernel_module/causeway_xen.c says which). One object lives as long as one life of
 // the domain: a domain that starts again has another number, to which other pages are granted.
 #pragma once
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -30,8 +31,9 @@ class GrantedRegion final : public RegionSource {
     uint16_t domain = 0;
     GrantMemory pages;
   };
-  // Grants memory to the domain that has the configured name now. It may take a second for each GiB, in any thread.
-  static Result<Memory> Grant(const VmConfig& vm);
+  // Grants memory to the domain that has the configured name now, once it has let go of what it had before: it is asked
+  // to, and waited for as long as `patience`. Granting may take a second for each GiB. Any thread.
+  static Result<Memory> Grant(const VmConfig& vm, std::chrono::milliseconds patience);
   // The region that it becomes, not formatted yet. A record of it is kept for the next daemon.
   static Result<std::unique_ptr<RegionSource>> Open(EventLoop& loop, Vault& vault, const VmConfig& vm,
                                                     Memory memory);

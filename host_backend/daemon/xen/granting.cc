@@ -5,10 +5,14 @@
 #include <utility>
 
 namespace causeway::daemon {
+namespace {
+constexpr std::chrono::seconds kPatience{
+    3};  // with a guest that is asked to let go; the end of a Granting waits for it
+}
 
 Granting::Source Granting::Now(const VmConfig& vm) {
   if (auto left = GrantedRegion::Resume(loop_, vault_, vm)) return left;
-  auto memory = GrantedRegion::Grant(vm);
+  auto memory = GrantedRegion::Grant(vm, {});
   if (!memory.ok()) return Error{memory.error()};
   return GrantedRegion::Open(loop_, vault_, vm, std::move(memory.value()));
 }
@@ -18,7 +22,7 @@ void Granting::Begin(const VmConfig& vm, std::function<void(Source)> done) {
   busy_ = true;
   if (aside_ == nullptr) aside_ = std::make_unique<Aside>(loop_);
   const auto given = std::make_shared<std::optional<Result<GrantedRegion::Memory>>>();
-  aside_->Do([vm, given] { given->emplace(GrantedRegion::Grant(vm)); },
+  aside_->Do([vm, given] { given->emplace(GrantedRegion::Grant(vm, kPatience)); },
              [this, vm, given, done = std::move(done)] {
                Result<GrantedRegion::Memory>& memory = **given;
                busy_ = false;

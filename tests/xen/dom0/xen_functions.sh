@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Sourced by steps.sh in domain 0: what the tests do there. Everything waits for at most a bound.
 status() { /causeway/bin/causeway status --json --socket /run/causeway.sock; }
+number() { status | python3 -c "import json, sys; s = json.load(sys.stdin); print($1)"; }
+# No session is left, nor anything of one in a region.
+idle() { [ "$(number 'len(s["sessions"]) + sum(r["slots_in_use"] + r["slices"] - r["slices_free"] for r in s["regions"])')" = 0 ]; }
 
 # start_daemon VM[:DOMAIN]...: causewayd with 64 MiB for each, and with the file $MORE at the end of its configuration.
 start_daemon() {
