@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # `causeway doctor` where there is Xen: in a guest, whose links are broken and mended in turn, and in domain 0, whose limit of grants is
-# too large for Xen's table.
+# too large for Xen's table, and whose count of them is wrong.
 # usage: xen_doctor.sh BUILD_DIR [--types "pv pvh hvm"] [--keep DIR]
 # exit status: 0 it named each link, and none where all was well; 77 something is missing here, which the last line explains; else failed
 set -euo pipefail
@@ -32,6 +32,17 @@ last $doctor
 unloaded:root echo causeway-0 > $device/unbind; rmmod causeway; ! $doctor > /run/said; cat /run/said; grep -q 'The module causeway was not built' /run/said
 TEXT
 guest doctor "$work/commands"
+"$configs/copy_modules.sh" "${KERNEL##*/vmlinuz-}" "$payload/modules" xen-gntalloc
+# Takes pages until Xen's table is full: the kernel then counts one too few.
+cat > "$payload/fill_table.py" <<'TEXT'
+import fcntl, os, struct
+fd = os.open("/dev/xen/gntalloc", os.O_RDWR)
+try:
+    while True:
+        fcntl.ioctl(fd, 0x184705, bytearray(struct.pack("HHIQ", 0, 0, 512, 0) + bytes(4 * 512)))
+except OSError as problem:
+    print(problem)
+TEXT
 cat > "$payload/steps.sh" <<TEXT
 . /causeway/xen_functions.sh
 own_links() { /causeway/bin/causeway-system doctor --side host --json --config /run/causewayd.toml --socket /run/causeway.sock; }
@@ -40,11 +51,16 @@ limit=/sys/module/xen_gntalloc/parameters/limit
 type=domain0
 rm -rf /run/causeway-state
 start_daemon
+reload() { busybox rmmod xen_gntalloc && busybox insmod /causeway/modules/xen-gntalloc.ko; }
 link_says() { said=\$(link); echo "domain0 SAID \$said"; grep -q -- "\$1" <<< "\$said"; }
 echo 1024 > \$limit
 check "a small limit is named" link_says "broken.*grants 1024 pages in all"
 echo 262144 > \$limit
 check "a limit that Xen's table has no room for is named" link_says "broken.*Xen's table has room for 32256"
+python3 /causeway/fill_table.py
+echo 32256 > \$limit
+check "a count that a full table has left wrong is named" link_says "broken.*gives nobody a page, although none is taken"
+check "and mended by what it advises" reload
 echo 32256 > \$limit
 check "the limit that it advises is good" link_says "ok.*grants 32256 pages"
 for type in $types; do

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The links of a host: programs, configuration, driver, device nodes, daemon, versions, workers, regions, libvirt's rules.
+#include <fcntl.h>
+#include <linux/types.h>
+#include <sys/ioctl.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+#include <xen/gntalloc.h>
 
 #include <toml++/toml.h>
 #include <cstdlib>
@@ -9,6 +13,7 @@
 #include "host_backend/command/command.h"
 #include "host_backend/common/control_socket.h"
 #include "host_backend/common/json.h"
+#include "host_backend/common/unique_fd.h"
 #include "tools/system/doctor.h"
 
 namespace causeway::doctor {
@@ -270,6 +275,16 @@ std::optional<unsigned long> RoomInXenTable(const machine::Machine& machine) {
   return (frames - 1) * kGrantsPerFrame;
 }
 
+// Whether the kernel's allocator gives nobody a page, although nobody has any.
+bool IsCountWrong(const machine::Machine& machine, const char* device) {
+  if (!machine.lives() || Trimmed(machine.Read("/sys/module/xen_gntalloc/refcnt").value_or("")) != "0")
+    return false;
+  const UniqueFd fd(open(device, O_RDWR | O_CLOEXEC));
+  ioctl_gntalloc_alloc_gref request{};  // of one page, which goes with the descriptor
+  request.count = 1;
+  return fd && ioctl(fd.get(), IOCTL_GNTALLOC_ALLOC_GREF, &request) != 0 && errno == ENOSPC;
+}
+
 // Domain 0 of Xen grants regions by a device of the kernel.
 void CheckXen(const machine::Machine& machine, Chain* chain) {
   constexpr char kLink[] = "Xen", kDevice[] = "/dev/xen/gntalloc";
@@ -299,6 +314,14 @@ void CheckXen(const machine::Machine& machine, Chain* chain) {
                       " (gnttab_max_frames= makes more): once it is full, Linux grants nothing until the "
                       "module is loaded anew.",
                   "echo " + std::to_string(room) + " > " + machine.At(kLimit));
+    return;
+  }
+  if (IsCountWrong(machine, kDevice)) {
+    chain->Broken(kLink,
+                  "xen-gntalloc gives nobody a page, although none is taken: its count has been wrong since "
+                  "Xen's table "
+                  "of grants was full.",
+                  "rmmod xen-gntalloc && modprobe xen-gntalloc");
     return;
   }
   chain->Fine(kLink, "xen-gntalloc grants " + std::to_string(pages) + " pages in all.");
