@@ -60,7 +60,12 @@ Daemon::Daemon(const Config& config, std::string path, char** arguments)
       services_{loop_,           config_,  pool_,   counters_, flights_, idle_watch_,
                 doorbell_watch_, workers_, scopes_, zeroing_,  vault_,   share_settings_},
       vms_(services_),
-      share_requests_(share_settings_, vms_, path_, [this] { return Shares(); }) {
+      share_requests_(
+          share_settings_, vms_, path_, [this] { return Shares(); },
+          [this](const std::string& scope) {
+            const auto found = scopes_.all().find(scope);
+            return found == scopes_.all().end() ? scope : found->second->share();
+          }) {
   share_settings_.OnChange([this] { OnSharesChanged(); });
   pool_.turns().AskForTerms([this](const std::string& scope) { return share_settings_.TermsOf(scope); });
   OnSharesChanged();
@@ -400,7 +405,10 @@ void Daemon::Stop() {
 
 // What sessions that live have of the GPUs' time follows at once, and the next daemon goes on with it.
 void Daemon::OnSharesChanged() {
-  for (const auto& [name, scope] : scopes_.all()) pool_.turns().Set(name, share_settings_.TermsOf(name));
+  for (const auto& [name, scope] : scopes_.all()) {
+    pool_.turns().Set(name, share_settings_.TermsOf(name));
+    if (scope->share() != name) pool_.turns().Set(scope->share(), share_settings_.TermsOf(scope->share()));
+  }
   pool_.turns().SetTurns(share_settings_.Turns());
   const Json state = share_settings_.State();
   if (state.is_null()) return vault_.Drop(shares_key_);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/daemon/share_report.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 
@@ -29,18 +30,27 @@ Json Microseconds(double us) {
   return us > 0 ? Json(Rounded(us)) : Json();
 }
 
+// Of a share that several scopes have together.
+uint32_t SessionsOf(const Services& services, const std::string& share) {
+  for (const auto& [name, scope] : services.scopes.all()) {
+    if (scope->share() == share) return scope->family->sessions;
+  }
+  return 0;
+}
+
 Json JsonOf(const Services& services, const std::string& name) {
-  const ShareTerms terms = services.share_settings.TermsOf(name);
   const auto& all = services.scopes.all();
   const auto found = all.find(name);
   const Scope* scope = found == all.end() ? nullptr : found->second.get();
+  const ShareTerms terms = services.share_settings.TermsOf(scope == nullptr ? name : scope->share());
+  const bool paused = terms.paused || services.share_settings.TermsOf(name).paused;
   return {{"scope", name},
-          {"sessions", scope == nullptr ? 0 : scope->sessions},
+          {"sessions", scope == nullptr ? SessionsOf(services, name) : scope->sessions},
           {"weight", terms.weight},
           {"cap", terms.cap_percent},
           {"reserve", terms.reserve_percent},
           {"class", NameOf(terms.share_class)},
-          {"paused", terms.paused},
+          {"paused", paused},
           {"until_reload", services.share_settings.is_set(name)},
           {"worker_deaths", scope == nullptr ? 0 : scope->worker_deaths}};
 }
@@ -70,7 +80,9 @@ void AddShares(Json& json, const Services& services, const std::vector<ShareStat
   std::set<std::string> names;
   for (const std::string& name : settings.Named()) names.insert(name);
   for (const auto& [name, each] : services.scopes.all()) {
-    if (each->configured || each->sessions != 0) names.insert(name);
+    if (!each->configured && each->sessions == 0) continue;
+    names.insert(name);
+    names.insert(each->share());
   }
   json["scopes"] = Json::array();
   for (const std::string& name : names) {
@@ -79,7 +91,7 @@ void AddShares(Json& json, const Services& services, const std::vector<ShareStat
   std::map<uint64_t, bool> in_turns;  // by device
   json["shares"] = Json::array();
   for (const ShareStatus& share : shares) {
-    if (!scope.empty() && share.scope != scope) continue;
+    if (!scope.empty() && std::count(share.scopes.begin(), share.scopes.end(), scope) == 0) continue;
     json["shares"].push_back(JsonOf(share, GpuName(settings, share.device)));
     in_turns[share.device] = in_turns[share.device] || share.in_turns;
   }

@@ -124,8 +124,9 @@ TEST_F(AccountPageTest, KilledWorkersLeaveNothing) {
 
 TEST(AccountsTest, SeatsAreTakenAndGivenBack) {
   daemon::Accounts accounts;
-  const auto first = accounts.Join("vm:a", 8 * kMib), second = accounts.Join("vm:a", 8 * kMib);
-  const auto other = accounts.Join("vm:b", 0);
+  const auto first = accounts.Join({"vm:a", "vm:a"}, 8 * kMib),
+             second = accounts.Join({"vm:a", "vm:a"}, 8 * kMib);
+  const auto other = accounts.Join({"vm:b", "vm:b"}, 0);
   ASSERT_TRUE(first.ok() && second.ok() && other.ok());
   EXPECT_EQ(first.value().descriptor, second.value().descriptor);
   EXPECT_NE(first.value().descriptor, other.value().descriptor);
@@ -163,8 +164,9 @@ TEST(AccountsTest, SeatsAreTakenAndGivenBack) {
 TEST(AccountsTest, ACellSaysNothingOfOthers) {
   constexpr uint64_t kLimit = 8 * kMib;
   daemon::Accounts accounts;
-  const auto honest = accounts.Join("vm:a", kLimit), taken = accounts.Join("vm:a", kLimit);
-  const auto other = accounts.Join("vm:b", kLimit);
+  const auto honest = accounts.Join({"vm:a", "vm:a"}, kLimit),
+             taken = accounts.Join({"vm:a", "vm:a"}, kLimit);
+  const auto other = accounts.Join({"vm:b", "vm:b"}, kLimit);
   std::string error;
   AccountPage* own =
       MapAccountPage(taken.value().descriptor, taken.value().reading, taken.value().cell, &error);

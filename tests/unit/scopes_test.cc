@@ -127,6 +127,10 @@ TEST(ScopesTest, AUsersNamespacesHaveTogetherWhatOneUserHas) {
                  second = in_namespace(2);
   EXPECT_NE(own, first);
   EXPECT_NE(first, second);
+  // One share of the GPUs' time, whatever user of its own a namespace has.
+  for (const ScopeRef& each : {own, first, second, scopes.OfUser("uid:100000:3.1", "uid:1000")})
+    EXPECT_EQ(each->share(), "uid:1000");
+  EXPECT_EQ(scopes.OfPeer("10.0.0.5")->share(), "tcp:10.0.0.5");
   auto seats = TakeAll(scopes, own);
   EXPECT_EQ(seats.size(), 3u);
   const auto refused = scopes.TakeSession(first);

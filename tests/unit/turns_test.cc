@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <string>
 
 #include "tests/yield_until.h"
@@ -42,10 +43,11 @@ class TurnsTest : public testing::Test {
     int place = 0;
   };
 
-  void Begin(Vm& vm) { turns_.Open(vm.name, vm.page, 0); }
+  void Begin(Vm& vm) { Begin(vm, vm.name); }
+  void Begin(Vm& vm, const std::string& share) { turns_.Open(vm.name, share, vm.page, 0); }
   ShareStatus Of(const Vm& vm) {
     for (const ShareStatus& status : turns_.Status()) {
-      if (status.scope == vm.name) return status;
+      if (std::count(status.scopes.begin(), status.scopes.end(), vm.name) != 0) return status;
     }
     return {};
   }
@@ -107,6 +109,61 @@ TEST_F(TurnsTest, WhatAScopeIsToHaveIsAskedForAtItsFirstSession) {
   one_.Submit();
   turns_.Wake();
   YieldUntil([&] { return Of(one_).terms.weight == 300; });
+}
+
+// A user with many namespaces has one share, as a VM with many processes: all of them have the turn at once.
+TEST_F(TurnsTest, ScopesOfOneShareTakePartAsOne) {
+  Vm first("uid:7:1.1"), second("uid:7:2.2");
+  Begin(first, "uid:7");
+  Begin(second, "uid:7");
+  Begin(one_);
+  first.words().waiting = second.words().waiting = one_.words().waiting = 1;
+  turns_.Wake();
+  for (int i = 0; i < 3; ++i) {
+    YieldUntil([&] { return first.grant() == Grant::kTurn && second.grant() == Grant::kTurn; });
+    EXPECT_NE(one_.grant(), Grant::kTurn);
+    YieldUntil([&] { return one_.grant() == Grant::kTurn; });
+    EXPECT_FALSE(first.grant() == Grant::kTurn && second.grant() == Grant::kTurn &&
+                 one_.grant() == Grant::kTurn);
+  }
+  EXPECT_EQ(turns_.Status().size(), 2u);
+  EXPECT_EQ(Of(second).scope, "uid:7");
+  // One of them ends, and the other goes on; with the last of them the share is gone.
+  turns_.Close(first.name, 0);
+  YieldUntil([&] { return second.grant() == Grant::kTurn; });
+  EXPECT_EQ(turns_.Status().size(), 2u);
+  turns_.Close(second.name, 0);
+  EXPECT_EQ(turns_.Status().size(), 1u);
+}
+
+TEST_F(TurnsTest, WhatAShareIsToHaveHoldsForItsScopesTogether) {
+  turns_.AskForTerms([](const std::string& name) {
+    ShareTerms terms;
+    terms.weight = name == "uid:7" ? 300 : kUsualWeight;
+    return terms;
+  });
+  Vm first("uid:7:1.1"), second("uid:7:2.2");
+  Begin(first, "uid:7");
+  Begin(second, "uid:7");
+  first.Submit();
+  turns_.Wake();
+  YieldUntil([&] { return Of(first).terms.weight == 300; });
+  ShareTerms more;
+  more.weight = 500;
+  turns_.Set("uid:7", more);
+  EXPECT_EQ(Of(second).terms.weight, 500u);
+  // One namespace is paused by itself, and wants nothing on behalf of the other.
+  ShareTerms paused;
+  paused.paused = true;
+  Begin(one_);
+  first.words().waiting = 1;
+  one_.words().waiting = 1;
+  turns_.Set(first.name, paused);
+  YieldUntil([&] { return first.grant() == Grant::kClosed && one_.grant() == Grant::kOpen; });
+  second.words().waiting = 1;
+  turns_.Wake();
+  YieldUntil([&] { return second.grant() == Grant::kTurn; });
+  EXPECT_EQ(first.grant(), Grant::kClosed);
 }
 
 // Dead in its turn, or having lied: its cell is closed, and the other goes on.

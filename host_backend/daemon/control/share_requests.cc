@@ -24,6 +24,11 @@ void ShareRequests::Handle(const ControlRequest& request, const Answer& answer) 
   if (request.turn_ms) return answer(SetTurn(request));
   const auto scope = settings_.ScopeOf(request.name);
   if (!scope.ok()) return answer(Refused(scope.error()));
+  if (const std::string share = share_of_(scope.value());
+      request.what == What::kSet && share != scope.value()) {
+    return answer(Refused(scope.value() + " has one share of the GPUs together with all of " + share +
+                          "; set it for " + share + "."));
+  }
   if (request.what == What::kSet) return Set(request, scope.value(), answer);
   const bool pauses = request.what == What::kPause;
   if (const std::string why = settings_.Pause(scope.value(), pauses); !why.empty())

@@ -18,10 +18,16 @@ class ShareRequests {
  public:
   using Answer = std::function<void(const Json&)>;
 
-  // All outlive this. `path` is the configuration's file; `shares` says which scopes use which GPUs.
+  // All outlive this. `path` is the configuration's file; `shares` says which shares use which GPUs, and `share_of` with which
+  // name a scope takes part (Scope::share).
   ShareRequests(ShareSettings& settings, VmSet& vms, const std::string& path,
-                std::function<std::vector<ShareStatus>()> shares)
-      : settings_(settings), vms_(vms), path_(path), shares_(std::move(shares)) {}
+                std::function<std::vector<ShareStatus>()> shares,
+                std::function<std::string(const std::string& scope)> share_of)
+      : settings_(settings),
+        vms_(vms),
+        path_(path),
+        shares_(std::move(shares)),
+        share_of_(std::move(share_of)) {}
 
   // Of kSet, kPause and kResume. `answer` is called once, now or later, from the event loop.
   void Handle(const ControlRequest& request, const Answer& answer);
@@ -37,6 +43,7 @@ class ShareRequests {
   VmSet& vms_;
   const std::string& path_;
   const std::function<std::vector<ShareStatus>()> shares_;
+  const std::function<std::string(const std::string& scope)> share_of_;
 };
 
 }  // namespace causeway::daemon

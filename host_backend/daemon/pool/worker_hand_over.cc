@@ -74,7 +74,8 @@ void WorkerPool::HandOverNow(Entry& entry, const std::string& problem) {
     entry.process->End();
     client->OnNoWorker(sentence);
   };
-  auto seat = problem.empty() ? accounts_.Join(peer.scope, peer.device_memory_mib << 20) : Error{problem};
+  auto seat = problem.empty() ? accounts_.Join({peer.scope, peer.share}, peer.device_memory_mib << 20)
+                              : Error{problem};
   if (!seat.ok()) return refuse(seat.error());
   entry.seat = seat.value();
   const std::string no_user = entry.user_scope.empty() ? JoinUser(entry, peer.scope) : "";

@@ -38,6 +38,7 @@ struct SessionPeer {
   uint32_t uid = 0;
   uint32_t stated_pid = 0;                         // as the guest itself says, only to be shown
   uint64_t device_memory_mib = 0;                  // the scope's limit on each GPU; 0: none
+  std::string share{};                             // Scope::share
   std::shared_ptr<LimitedLog> log;                 // the scope's
   std::shared_ptr<Pace> pace;                      // the scope's
   const HostShare* host = nullptr;                 // the configuration's, as `gpus` is

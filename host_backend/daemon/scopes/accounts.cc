@@ -13,7 +13,8 @@ Accounts::Account::~Account() {
   munmap(page, sizeof(AccountPage));
 }
 
-Result<Accounts::Seat> Accounts::Join(const std::string& scope, uint64_t limit_bytes) {
+Result<Accounts::Seat> Accounts::Join(const AccountHolder& holder, uint64_t limit_bytes) {
+  const std::string& scope = holder.scope;
   auto found = accounts_.find(scope);
   if (found == accounts_.end()) {
     UniqueFd memory(memfd_create("causeway-account", MFD_CLOEXEC));
@@ -44,14 +45,14 @@ Result<Accounts::Seat> Accounts::Join(const std::string& scope, uint64_t limit_b
   if (cell >= kAccountCells) return Error{"The session cannot be counted: " + scope + " has too many."};
   if (free == account.taken.end()) account.taken.push_back(false);
   account.page->Open(cell);
-  return Take(scope, account, cell);
+  return Take(holder, account, cell);
 }
 
-Accounts::Seat Accounts::Take(const std::string& scope, Account& account, uint32_t cell) {
+Accounts::Seat Accounts::Take(const AccountHolder& holder, Account& account, uint32_t cell) {
   account.taken[cell] = true;
   ++account.sessions;
-  if (turns_ != nullptr) turns_->Open(scope, account.page, cell);
-  return Seat{scope, cell, account.descriptor.get(), account.reading.get()};
+  if (turns_ != nullptr) turns_->Open(holder.scope, holder.share, account.page, cell);
+  return Seat{holder.scope, cell, account.descriptor.get(), account.reading.get()};
 }
 
 void Accounts::Leave(const Seat& seat) {
@@ -85,13 +86,13 @@ void Accounts::Resume() {
   }
 }
 
-Accounts::Seat Accounts::Rejoin(const std::string& scope, uint32_t cell) {
-  const auto found = accounts_.find(scope);
+Accounts::Seat Accounts::Rejoin(const AccountHolder& holder, uint32_t cell) {
+  const auto found = accounts_.find(holder.scope);
   if (found == accounts_.end() || cell >= kAccountCells) return {};
   Account& account = found->second;
   if (account.taken.size() <= cell) account.taken.resize(cell + 1);
   if (account.taken[cell]) return {};
-  return Take(scope, account, cell);
+  return Take(holder, account, cell);
 }
 
 void Accounts::SettleResumed() {

@@ -27,6 +27,11 @@ struct AccountStatus {
   uint64_t refused = 0;    // calls over the limit, of the sessions that live
 };
 
+// Whose session it is, and whose part of the GPUs' time it uses (Scope::share).
+struct AccountHolder {
+  std::string scope, share;
+};
+
 class Accounts {
  public:
   // A worker's place; the descriptors stay this object's.
@@ -45,11 +50,11 @@ class Accounts {
   // The pages that a daemon of before had. Rejoin gives a worker of it its place again; not taken: it is another's, or
   // there is no such page. SettleResumed closes the places that nobody has taken.
   void Resume();
-  Seat Rejoin(const std::string& scope, uint32_t cell);
+  Seat Rejoin(const AccountHolder& holder, uint32_t cell);
   void SettleResumed();
 
   // The first of a scope decides on its limit.
-  Result<Seat> Join(const std::string& scope, uint64_t limit_bytes);
+  Result<Seat> Join(const AccountHolder& holder, uint64_t limit_bytes);
   // To be called when the seat's worker has ended. With its scope's last worker the scope's page goes.
   void Leave(const Seat& seat);
 
@@ -74,7 +79,7 @@ class Accounts {
     uint64_t key = 0;  // of its record
   };
   void Erase(std::map<std::string, Account>::iterator account);
-  Seat Take(const std::string& scope, Account& account, uint32_t cell);
+  Seat Take(const AccountHolder& holder, Account& account, uint32_t cell);
   Vault* vault_ = nullptr;
   Turns* turns_ = nullptr;
   std::map<std::string, Account> accounts_;

@@ -17,6 +17,7 @@ namespace causeway::daemon {
 // Scopes that one user may make as many of as it likes: of its user namespaces (local_peer.h). They have together
 // what one scope has.
 struct ScopeFamily {
+  std::string name{};  // of a user's: "uid:NUMBER", "namespace:NUMBER" (LocalPeer::family); else empty
   uint32_t scopes = 0, sessions = 0, connections = 0;  // of all its scopes; the last as in Scope
 };
 
@@ -37,7 +38,9 @@ struct Scope {
   uint32_t connections = 0;    // that have no session yet
   uint64_t worker_deaths = 0;  // of its sessions' workers, while they served
   // Never null. Of a VM, a peer, and a user who makes no scopes it has this scope alone.
-  std::shared_ptr<ScopeFamily> family = std::make_shared<ScopeFamily>(ScopeFamily{1, 0, 0});
+  std::shared_ptr<ScopeFamily> family = std::make_shared<ScopeFamily>(ScopeFamily{{}, 1, 0, 0});
+  // All scopes with the same one have one share of a GPU's time together.
+  const std::string& share() const { return family->name.empty() ? name : family->name; }
   // One connection without a session more, or less.
   void CountConnection(bool more) {
     connections += more ? 1 : -1;

@@ -15,7 +15,8 @@ namespace causeway::daemon {
 namespace {
 
 constexpr size_t kMostSet = 4096;  // scopes that are set or paused: nobody needs more
-constexpr std::string_view kVm = "vm:", kUser = "uid:", kContainer = "container:uid:", kPeer = "tcp:";
+constexpr std::string_view kVm = "vm:", kUser = "uid:", kContainer = "container:uid:", kPeer = "tcp:",
+                           kNamespace = "namespace:", kContainers = "container:namespace:";
 
 // The scope of the user whose namespaces have scopes of their own ("uid:1000" of "uid:1000:42.43"): what it is to have as a
 // whole holds for each of them, for a user makes as many as it likes. Other scopes are their own.
@@ -224,6 +225,8 @@ Result<std::string> ShareSettings::ScopeOf(const std::string& name) const {
   const auto follows = [&](std::string_view kind) { return std::string_view(name).substr(kind.size()); };
   const bool known = (name.starts_with(kUser) && IsUser(follows(kUser))) ||
                      (name.starts_with(kContainer) && IsUser(follows(kContainer))) ||
+                     (name.starts_with(kNamespace) && IsUserNumber(follows(kNamespace))) ||
+                     (name.starts_with(kContainers) && IsUserNumber(follows(kContainers))) ||
                      (name.starts_with(kPeer) && IsPeer(follows(kPeer)));
   if (known) return name;
   return Error{"causewayd serves no VM " + name +

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is told of one scope on one GPU.
+// What is told of one share on one GPU: of a scope, or of all scopes that have one together.
 #pragma once
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "host_backend/common/shares/share_terms.h"
 #include "host_backend/daemon/shares/arbiter.h"
@@ -10,8 +11,9 @@
 namespace causeway::daemon {
 
 struct ShareStatus {
-  std::string scope;
-  uint64_t device = 0;  // as in AccountCell::device
+  std::string scope;                // Scope::share
+  std::vector<std::string> scopes;  // all that have it together, and a session on this GPU
+  uint64_t device = 0;              // as in AccountCell::device
   ShareTerms terms;
   ShareFigures figures;   // since its first session of those that live; only while turns were in force
   bool in_turns = false;  // they are in force on the GPU now

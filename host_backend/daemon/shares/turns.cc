@@ -41,6 +41,14 @@ double WaitOf(const std::array<uint64_t, kWaitPlaces>& waits, double part) {
   return 0;
 }
 
+void AddWaits(const AccountPage* page, const std::map<uint32_t, uint32_t>& cells,
+              std::array<uint64_t, kWaitPlaces>* waits) {
+  for (const auto& [cell, places] : cells) {
+    for (size_t at = 0; at < waits->size(); ++at)
+      (*waits)[at] += page->turn_cell(cell).waits[at].load(std::memory_order_relaxed);
+  }
+}
+
 }  // namespace
 
 Turns::~Turns() {
@@ -52,8 +60,8 @@ Turns::~Turns() {
   if (thread_.joinable()) thread_.join();
 }
 
-ShareTerms Turns::TermsOf(const std::string& scope) const {
-  const auto found = terms_.find(scope);
+ShareTerms Turns::TermsOf(const std::string& name) const {
+  const auto found = terms_.find(name);
   return found == terms_.end() ? ShareTerms{} : found->second;
 }
 
@@ -65,7 +73,7 @@ void Turns::AskForTerms(std::function<ShareTerms(const std::string& scope)> term
 void Turns::Set(const std::string& scope, const ShareTerms& terms) {
   {
     const std::lock_guard lock(mutex_);
-    if (!scopes_.contains(scope)) return;
+    if (!terms_.contains(scope)) return;
     terms_[scope] = terms;
     for (auto& [device, gpu] : gpus_) {
       const auto member = gpu.members.find(scope);
@@ -82,11 +90,14 @@ void Turns::SetTurns(std::function<TurnTerms(uint64_t device)> terms) {
   for (auto& [device, gpu] : gpus_) gpu.arbiter.SetTurns(turns_(device));
 }
 
-void Turns::Open(const std::string& scope, AccountPage* page, uint32_t cell) {
+void Turns::Open(const std::string& scope, const std::string& share, AccountPage* page, uint32_t cell) {
   const std::lock_guard lock(mutex_);
   const auto [entry, is_new] = scopes_.try_emplace(scope);
   Scope& known = entry->second;
-  if (is_new && terms_of_) terms_[scope] = terms_of_(scope);
+  if (is_new) known.share = share;
+  for (const std::string& name : {scope, known.share}) {
+    if (!terms_.contains(name)) terms_[name] = terms_of_ ? terms_of_(name) : ShareTerms{};
+  }
   known.page = page;
   known.cells[cell] = 0;
   if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
@@ -96,22 +107,35 @@ void Turns::Close(const std::string& scope, uint32_t cell) {
   const std::lock_guard lock(mutex_);
   const auto known = scopes_.find(scope);
   if (known == scopes_.end() || known->second.cells.erase(cell) == 0) return;
+  const std::string share = known->second.share;
   for (auto at = gpus_.begin(); at != gpus_.end();) {
-    Gpu& gpu = at->second;
-    const auto member = gpu.members.find(scope);
-    if (member != gpu.members.end()) {
-      member->second.watch.Close(cell);
-      if (member->second.watch.empty()) {
-        gpu.arbiter.Remove(member->second.vm);
-        Publish(member->second, Grant::kAsleep, 0);
-        gpu.members.erase(member);
-      }
-    }
-    at = gpu.members.empty() ? gpus_.erase(at) : std::next(at);
+    CloseOn(at->second, share, scope, cell);
+    at = at->second.members.empty() ? gpus_.erase(at) : std::next(at);
   }
   if (!known->second.cells.empty()) return;
   scopes_.erase(known);
   terms_.erase(scope);  // asked for again
+  const bool is_used = std::any_of(scopes_.begin(), scopes_.end(), [&](const auto& other) {
+    return other.second.share == share || other.first == share;
+  });
+  if (!is_used) terms_.erase(share);
+}
+
+void Turns::CloseOn(Gpu& gpu, const std::string& share, const std::string& scope, uint32_t cell) {
+  const auto member = gpu.members.find(share);
+  if (member == gpu.members.end()) return;
+  auto& parts = member->second.parts;
+  const auto part = parts.find(scope);
+  if (part == parts.end()) return;
+  part->second.watch.Close(cell);
+  if (!part->second.watch.empty()) return;
+  Publish(part->second, Grant::kAsleep, 0);
+  // The sum of submissions must change for what was submitted, and for nothing else.
+  member->second.ended += part->second.watch.Look(0).submitted;
+  parts.erase(part);
+  if (!parts.empty()) return;
+  gpu.arbiter.Remove(member->second.vm);
+  gpu.members.erase(member);
 }
 
 void Turns::Wake() {
@@ -131,27 +155,47 @@ void Turns::Discover() {
         const uint64_t device = scope.page->cell(cell).device[place].load(std::memory_order_acquire);
         if (device == 0 || (places >> place & 1) != 0) continue;
         places |= 1u << place;
-        Join(device, name, scope.page, cell, place);
+        Join(device, name, cell, place);
       }
     }
   }
 }
 
-void Turns::Join(uint64_t device, const std::string& scope, AccountPage* page, uint32_t cell,
-                 uint32_t place) {
-  GrantWords* const grant = page->MakeGrantOn(device);
+void Turns::Join(uint64_t device, const std::string& scope, uint32_t cell, uint32_t place) {
+  const Scope& known = scopes_.at(scope);
+  GrantWords* const grant = known.page->MakeGrantOn(device);
   if (grant == nullptr) return;
   Gpu& gpu = gpus_.try_emplace(device, turns_(device)).first->second;
-  const auto [member, is_new] = gpu.members.try_emplace(scope);
-  if (is_new) {
-    member->second.vm = gpu.arbiter.Add(TermsOf(scope));
-    member->second.grant = grant;
-  }
-  member->second.watch.Open(cell, page->turn_cell(cell).turns[place]);
+  const auto [member, is_new] = gpu.members.try_emplace(known.share);
+  if (is_new) member->second.vm = gpu.arbiter.Add(TermsOf(known.share));
+  Part& part = member->second.parts[scope];
+  part.grant = grant;
+  part.watch.Open(cell, known.page->turn_cell(cell).turns[place]);
 }
 
-void Turns::Publish(Member& member, Grant grant, uint64_t now_ns) {
-  GrantWords& words = *member.grant;
+// A scope that is paused alone wants nothing on behalf of the others.
+Demand Turns::DemandOf(Member& member, uint64_t now_ns) const {
+  Demand all{.waiting = false, .busy = false, .stuck = false, .submitted = member.ended, .contexts = 0};
+  bool moves = false;
+  for (auto& [scope, part] : member.parts) {
+    const Demand demand = part.watch.Look(now_ns);
+    all.waiting = all.waiting || (demand.waiting && (member.parts.size() == 1 || !IsPaused(scope)));
+    all.busy = all.busy || demand.busy;
+    all.contexts += demand.busy ? demand.contexts : 0;
+    all.submitted += demand.submitted;
+    moves = moves || (demand.busy && !demand.stuck);
+  }
+  all.stuck = all.busy && !moves;
+  all.contexts = std::max(all.contexts, 1u);
+  return all;
+}
+
+void Turns::Publish(Member& member, Grant grant, uint64_t now_ns) const {
+  for (auto& [scope, part] : member.parts) Publish(part, IsPaused(scope) ? Grant::kClosed : grant, now_ns);
+}
+
+void Turns::Publish(Part& part, Grant grant, uint64_t now_ns) {
+  GrantWords& words = *part.grant;
   words.seen_ns.store(now_ns, std::memory_order_release);
   const auto value = static_cast<uint32_t>(grant);
   const uint32_t before = words.grant.load(std::memory_order_relaxed);
@@ -168,11 +212,13 @@ void Turns::Publish(Member& member, Grant grant, uint64_t now_ns) {
 Turns::Pace Turns::Rest(Gpu& gpu, uint64_t now_ns) {
   gpu.in_turns = false;
   Pace pace = Pace::kStop;
-  for (auto& [scope, member] : gpu.members) {
+  for (auto& [share, member] : gpu.members) {
     const bool active = now_ns - member.active_ns < kForgetNs && member.active_ns != 0;
-    const bool paused = TermsOf(scope).paused;
+    const bool paused = IsPaused(share);
     Publish(member, paused ? Grant::kClosed : active ? Grant::kOpen : Grant::kAsleep, now_ns);
-    if (paused) pace = Pace::kSlow;
+    const bool any = std::any_of(member.parts.begin(), member.parts.end(),
+                                 [this](const auto& part) { return IsPaused(part.first); });
+    if (paused || any) pace = Pace::kSlow;
   }
   return pace;
 }
@@ -181,20 +227,20 @@ Turns::Pace Turns::Look(Gpu& gpu, uint64_t now_ns) {
   std::vector<Demand> demands(gpu.arbiter.size());
   size_t active = 0;
   bool bounded = false;
-  for (auto& [scope, member] : gpu.members) {
-    const Demand demand = member.watch.Look(now_ns);
+  for (auto& [share, member] : gpu.members) {
+    const Demand demand = DemandOf(member, now_ns);
     if (demand.submitted != member.demand.submitted || demand.waiting || demand.busy)
       member.active_ns = now_ns;
     member.demand = demands[member.vm] = demand;
     const bool is_active = now_ns - member.active_ns < kForgetNs && member.active_ns != 0;
-    const ShareTerms terms = is_active ? TermsOf(scope) : ShareTerms{};
+    const ShareTerms terms = is_active ? TermsOf(share) : ShareTerms{};
     active += is_active ? 1 : 0;
     bounded = bounded || (terms.cap_percent < 100 && !terms.paused);
   }
   if (active <= 1 && !bounded) return Rest(gpu, now_ns);
   gpu.arbiter.Look(now_ns, demands);
   gpu.in_turns = gpu.arbiter.contended();
-  for (auto& [scope, member] : gpu.members) Publish(member, gpu.arbiter.grant(member.vm), now_ns);
+  for (auto& [share, member] : gpu.members) Publish(member, gpu.arbiter.grant(member.vm), now_ns);
   if (gpu.arbiter.hurries()) return Pace::kAtOnce;
   return gpu.in_turns ? Pace::kFast : Pace::kWatch;
 }
@@ -237,13 +283,12 @@ std::vector<ShareStatus> Turns::Status() const {
   const std::lock_guard lock(mutex_);
   std::vector<ShareStatus> all;
   for (const auto& [device, gpu] : gpus_) {
-    for (const auto& [scope, member] : gpu.members) {
-      ShareStatus status{scope, device, TermsOf(scope), gpu.arbiter.figures(member.vm), gpu.in_turns};
+    for (const auto& [share, member] : gpu.members) {
+      ShareStatus status{share, {}, device, TermsOf(share), gpu.arbiter.figures(member.vm), gpu.in_turns};
       std::array<uint64_t, kWaitPlaces> waits{};
-      const auto known = scopes_.find(scope);
-      for (const auto& [cell, places] : known->second.cells) {
-        for (size_t at = 0; at < waits.size(); ++at)
-          waits[at] += known->second.page->turn_cell(cell).waits[at].load(std::memory_order_relaxed);
+      for (const auto& [scope, part] : member.parts) {
+        status.scopes.push_back(scope);
+        AddWaits(scopes_.at(scope).page, scopes_.at(scope).cells, &waits);
       }
       status.wait_p50_us = WaitOf(waits, 0.5);
       status.wait_p99_us = WaitOf(waits, 0.99);

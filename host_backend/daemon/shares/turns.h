@@ -31,14 +31,16 @@ class Turns {
   Turns(const Turns&) = delete;
   Turns& operator=(const Turns&) = delete;
 
-  // What scopes have from their first session on. Called by Open, on its thread.
+  // What scopes and shares have from their first session on. Called by Open, on its thread.
   void AskForTerms(std::function<ShareTerms(const std::string& scope)> terms_of);
-  // In force at the thread's next look, which comes at once. Of a scope that has a session.
+  // In force at the thread's next look, which comes at once. Of a scope or share that has a session: what a share is to have
+  // holds for all its scopes together, but each scope is paused by itself.
   void Set(const std::string& scope, const ShareTerms& terms);
   void SetTurns(std::function<TurnTerms(uint64_t device)> terms);
 
-  // A worker has that cell of its scope's page from now on. The page stays until its last Close.
-  void Open(const std::string& scope, AccountPage* page, uint32_t cell);
+  // A worker has that cell of its scope's page from now on. The page stays until its last Close. `share`: all scopes with
+  // the same one take part as one (Scope::share).
+  void Open(const std::string& scope, const std::string& share, AccountPage* page, uint32_t cell);
   // Its worker is gone. Before the cell is cleared or another's.
   void Close(const std::string& scope, uint32_t cell);
   // A worker has said that it works, so that another than the known ones may use a GPU.
@@ -47,20 +49,26 @@ class Turns {
   std::vector<ShareStatus> Status() const;
 
  private:
-  struct Member {
-    size_t vm = 0;  // the arbiter's number
+  // One scope's part of a member.
+  struct Part {
     GrantWords* grant = nullptr;
     CellWatch watch;
+  };
+  struct Member {
+    size_t vm = 0;                      // the arbiter's number
+    std::map<std::string, Part> parts;  // by scope
     Demand demand;
+    uint64_t ended = 0;      // what scopes had submitted that have no session any more
     uint64_t active_ns = 0;  // when it last had something to do
   };
   struct Gpu {
     explicit Gpu(const TurnTerms& terms) : arbiter(terms) {}
     Arbiter arbiter;
-    std::map<std::string, Member> members;  // by scope
+    std::map<std::string, Member> members;  // by share
     bool in_turns = false;
   };
   struct Scope {
+    std::string share;
     AccountPage* page = nullptr;
     std::map<uint32_t, uint32_t> cells;  // and, as bits, which places of each are known
   };
@@ -68,16 +76,20 @@ class Turns {
 
   void Run();
   void Discover();
-  void Join(uint64_t device, const std::string& scope, AccountPage* page, uint32_t cell, uint32_t place);
+  static void CloseOn(Gpu& gpu, const std::string& share, const std::string& scope, uint32_t cell);
+  void Join(uint64_t device, const std::string& scope, uint32_t cell, uint32_t place);
   Pace Look(Gpu& gpu, uint64_t now_ns);
   Pace Rest(Gpu& gpu, uint64_t now_ns);
-  static void Publish(Member& member, Grant grant, uint64_t now_ns);
-  ShareTerms TermsOf(const std::string& scope) const;
+  Demand DemandOf(Member& member, uint64_t now_ns) const;
+  void Publish(Member& member, Grant grant, uint64_t now_ns) const;
+  static void Publish(Part& part, Grant grant, uint64_t now_ns);
+  ShareTerms TermsOf(const std::string& name) const;
+  bool IsPaused(const std::string& scope) const { return TermsOf(scope).paused; }
 
   mutable std::mutex mutex_;  // of all that follows
   std::condition_variable changed_;
   std::function<ShareTerms(const std::string& scope)> terms_of_;
-  std::map<std::string, ShareTerms> terms_;  // others have the usual ones
+  std::map<std::string, ShareTerms> terms_;  // of scopes and shares; others have the usual ones
   std::function<TurnTerms(uint64_t device)> turns_ = [](uint64_t) { return TurnTerms{}; };
   std::map<std::string, Scope> scopes_;
   std::map<uint64_t, Gpu> gpus_;
