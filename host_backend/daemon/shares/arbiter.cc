@@ -68,7 +68,7 @@ void Arbiter::Look(uint64_t now_ns, std::span<const Demand> demands) {
     wanting_ += vms_[i].wants ? 1 : 0;
     if (vms_[i].wants && !vms_[i].demand.waiting && !vms_[i].demand.busy) not_full_ns_ = last_ns_;
   }
-  Settle(last_ns_);
+  Settle();
   Hand(last_ns_);
   Publish(last_ns_);
 }
@@ -150,7 +150,7 @@ void Arbiter::Charge(double passed_ns) {
 
 // Keeps everybody's virtual time near the others': a VM that slept saves up what one turn is worth and no more, and one
 // that wanted less than its share what a long one is, else it would shut out all others when it wants more.
-void Arbiter::Settle(uint64_t) {
+void Arbiter::Settle() {
   double least = -1;
   for (const Vm& vm : vms_) {
     const bool counts = vm.used && MayRun(vm) && (vm.demand.waiting || vm.demand.busy) &&

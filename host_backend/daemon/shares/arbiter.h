@@ -100,7 +100,7 @@ class Arbiter {
   bool MayRun(const Vm& vm) const;
   bool Active(const Vm& vm, uint64_t now_ns) const;
   void Limit(Vm& vm) const;
-  void Settle(uint64_t now_ns);
+  void Settle();
   // Smaller goes first.
   int Rank(const Vm& vm) const;
   std::optional<size_t> Next(bool holder_too) const;

@@ -6,13 +6,14 @@
 #include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <utility>
+
+#include "host_backend/common/monotonic.h"
 
 namespace causeway::daemon {
 namespace {
@@ -22,12 +23,6 @@ constexpr uint64_t kForgetNs = 1'000'000'000;
 // Between looks: while somebody waits for somebody; while several VMs are active and at most one of them wants the
 // GPU; and where a pause alone is to be kept in force.
 constexpr std::chrono::microseconds kFast{30}, kWatch{1000}, kSlow{20'000};
-
-uint64_t Now() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-}
 
 // Below how many microseconds so many of the waits were.
 double WaitOf(const std::array<uint64_t, kWaitPlaces>& waits, double part) {
@@ -251,7 +246,7 @@ void Turns::Run() {
   std::unique_lock lock(mutex_);
   while (!stop_) {
     if (std::exchange(wanted_, false)) Discover();
-    const uint64_t now = Now();
+    const uint64_t now = MonotonicNs();
     Pace pace = Pace::kStop;
     for (auto& [device, gpu] : gpus_) pace = std::max(pace, Look(gpu, now));
     const auto is_wanted = [this] { return stop_ || wanted_; };

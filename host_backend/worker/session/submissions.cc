@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "host_backend/common/monotonic.h"
 #include "host_backend/worker/driver/capture.h"
 #include "ivshmem_ring/transport/waiter.h"
 
@@ -17,12 +18,6 @@ namespace {
 
 constexpr uint64_t kAskAgainNs = 1'000'000;           // a sleeping daemon
 constexpr uint64_t kRegisterAgainNs = 1'000'000'000;  // where the driver did not take the page of turns
-
-uint64_t Now() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-}
 
 // What the calling thread submitted last: where a mark behind it goes.
 struct Last {
@@ -61,7 +56,7 @@ struct Submissions::Door final : GateSurroundings {
   Door(Submissions& all, uint64_t device, TurnCell& cell, TurnWords& own)
       : submissions(all), hash(device), page(cell), words(own), gate(kNobodyLooks, own, *this) {}
 
-  uint64_t NowNs() override { return Now(); }
+  uint64_t NowNs() override { return MonotonicNs(); }
   bool Mark(uint32_t slot, uint32_t value) override {
     CUstream stream = nullptr;
     if (place.objects == nullptr) return false;
@@ -76,7 +71,7 @@ struct Submissions::Door final : GateSurroundings {
   }
   void Wake() override {
     if (const GrantWords* grant = submissions.page_->GrantOn(hash)) gate.Follow(*grant);
-    const uint64_t now = Now();
+    const uint64_t now = MonotonicNs();
     uint64_t before = asked_ns.load(std::memory_order_relaxed);
     if (now - before > kAskAgainNs && asked_ns.compare_exchange_strong(before, now)) submissions.wake_();
   }
@@ -107,7 +102,7 @@ bool Submissions::Door::Register() {
   if (submissions.registered_.load(std::memory_order_acquire) != nullptr) return true;
   const std::lock_guard lock(submissions.registering_);
   if (submissions.registered_.load(std::memory_order_relaxed) != nullptr) return true;
-  const uint64_t now = Now();
+  const uint64_t now = MonotonicNs();
   const uint64_t refused = refused_ns.load(std::memory_order_relaxed);
   if (refused != 0 && now - refused < kRegisterAgainNs) return false;
   const Driver& driver = TheDriver();
@@ -180,8 +175,8 @@ bool Submissions::HasUnsettled() const {
 // The guest's next record comes within some microseconds or not soon.
 bool Submissions::WaitsOn(uint64_t* begin) {
   constexpr uint64_t kMostNs = 20'000;
-  if (*begin != 0) return Now() - *begin < kMostNs;
-  *begin = Now();
+  if (*begin != 0) return MonotonicNs() - *begin < kMostNs;
+  *begin = MonotonicNs();
   return FreeProcessors() != kCrowded;
 }
 
