@@ -32,7 +32,8 @@ constexpr size_t kMaxVariables = std::size(kDriverVariables) + 1;  // of a reque
 // Variables of the daemon that would change which library the worker loads, or make it a guest of itself.
 bool IsKeptFromWorkers(std::string_view entry) {
   return entry.starts_with("LD_PRELOAD=") || entry.starts_with("LD_AUDIT=") ||
-         (entry.starts_with("CAUSEWAY") && !entry.starts_with("CAUSEWAY_LANES="));
+         (entry.starts_with("CAUSEWAY") && !entry.starts_with("CAUSEWAY_LANES=") &&
+          !entry.starts_with("CAUSEWAY_TURNS="));
 }
 
 std::string_view NameOf(std::string_view entry) {

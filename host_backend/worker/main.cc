@@ -15,6 +15,7 @@
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <string>
@@ -150,6 +151,12 @@ WorkerUsage UsageOf(const Session& session) {
 }
 
 // False when the daemon has closed the control socket.
+// CAUSEWAY_TURNS=0 in the daemon's environment: no record of its workers waits for a turn, so that what turns cost can be measured.
+bool TakesTurns() {
+  const char* text = std::getenv("CAUSEWAY_TURNS");
+  return text == nullptr || std::strcmp(text, "0") != 0;
+}
+
 bool ReadAnswer(int control, DaemonLink* link) {
   SharingReply reply;
   CheckpointAnswer answer;
@@ -254,11 +261,13 @@ int Run(int control, const std::string& driver_path, const ConfinementOptions& o
   std::unique_ptr<Session> session = OpenSession(received, view, flight);
   DaemonLink link(control);
   session->set_daemon(&link);
-  session->submissions().Attach(page, received.assignment.account_cell, TheAccounting().places(),
-                                [control, serves = session.get()] {
-                                  const WorkerUsage usage = UsageOf(*serves);
-                                  send(control, &usage, sizeof usage, MSG_DONTWAIT | MSG_NOSIGNAL);
-                                });
+  if (TakesTurns()) {
+    session->submissions().Attach(page, received.assignment.account_cell, TheAccounting().places(),
+                                  [control, serves = session.get()] {
+                                    const WorkerUsage usage = UsageOf(*serves);
+                                    send(control, &usage, sizeof usage, MSG_DONTWAIT | MSG_NOSIGNAL);
+                                  });
+  }
   session->part<Channels>().Open(0);
   const int client = ClientSocket(received);
   static auto& accounts = *new AccountKeeper;  // its thread uses it to the end
