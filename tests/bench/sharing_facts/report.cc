@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/bench/sharing_facts/report.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <fstream>
 
@@ -49,19 +48,6 @@ bool Report::Write(const std::string& path) const {
   std::ofstream file(path);
   file << rows.dump(1) << "\n";
   return file.good();
-}
-
-double Percentile(std::vector<std::uint32_t>& samples, double part) {
-  if (samples.empty()) return 0;
-  std::sort(samples.begin(), samples.end());
-  return samples[std::min(samples.size() - 1,
-                          static_cast<std::size_t>(part * static_cast<double>(samples.size())))];
-}
-
-double Jain(const std::vector<double>& shares) {
-  double sum = 0, squares = 0;
-  for (double share : shares) sum += share, squares += share * share;
-  return squares > 0 ? sum * sum / (static_cast<double>(shares.size()) * squares) : 0;
 }
 
 }  // namespace sharing_facts

@@ -6,9 +6,9 @@
 #include <numeric>
 #include <string>
 
-#include "tests/bench/sharing_facts/mps_server.h"
 #include "tests/bench/sharing_facts/parts/parts.h"
 #include "tests/bench/sharing_facts/parts/work.h"
+#include "tools/bench/crew/mps_server.h"
 
 namespace sharing_facts {
 namespace {

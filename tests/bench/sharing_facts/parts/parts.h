@@ -2,8 +2,12 @@
 #pragma once
 
 #include "tests/bench/sharing_facts/report.h"
+#include "tools/bench/crew/driver.h"
+#include "tools/bench/crew/statistics.h"
 
 namespace sharing_facts {
+
+using namespace causeway::bench;  // NOLINT: the processes and kernels of tools/bench/crew
 
 // What all parts get: where figures go, until when they may run, and how long one measurement takes.
 struct Plan {

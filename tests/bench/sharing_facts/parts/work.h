@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "tests/bench/sharing_facts/crew.h"
-#include "tests/bench/sharing_facts/driver.h"
 #include "tests/bench/sharing_facts/parts/parts.h"
+#include "tools/bench/crew/crew.h"
+#include "tools/bench/crew/driver.h"
 
 namespace sharing_facts {
 

@@ -5,9 +5,9 @@
 
 #include <string>
 
-#include "tests/bench/sharing_facts/crew.h"
+#include "tools/bench/crew/crew.h"
 
-namespace sharing_facts {
+namespace causeway::bench {
 
 // NVIDIA's MPS control daemon, started by this user with folders of its own under /tmp; the GPU's compute mode stays as it is.
 // Ends with its servers, and its folders go, when the object does.
@@ -29,4 +29,4 @@ class MpsServer {
   pid_t pid_ = -1;
 };
 
-}  // namespace sharing_facts
+}  // namespace causeway::bench

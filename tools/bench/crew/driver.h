@@ -6,8 +6,9 @@
 #include <string>
 
 #include "cuda.h"
+#include "host_backend/common/monotonic.h"
 
-namespace sharing_facts {
+namespace causeway::bench {
 
 // A call of the driver that failed, or a driver that is not there; what() is one sentence.
 class Failure : public std::runtime_error {
@@ -18,7 +19,7 @@ class Failure : public std::runtime_error {
 // The driver's functions that the parts use, from the library of this path (see SetDriverPath).
 struct Driver {
 // clang-format off
-#define SHARING_FACTS_FUNCTIONS(F) \
+#define CREW_FUNCTIONS(F) \
   F(cuInit) \
   F(cuDriverGetVersion) \
   F(cuDeviceGet) \
@@ -34,9 +35,13 @@ struct Driver {
   F(cuMemGetInfo) \
   F(cuMemHostAlloc) \
   F(cuMemcpyHtoD) \
+  F(cuMemcpyHtoDAsync) \
+  F(cuMemcpyDtoHAsync) \
   F(cuMemcpyDtoH) \
   F(cuMemsetD32) \
   F(cuLaunchKernel) \
+  F(cuStreamCreate) \
+  F(cuStreamSynchronize) \
   F(cuEventCreate) \
   F(cuEventRecord) \
   F(cuEventSynchronize) \
@@ -46,15 +51,18 @@ struct Driver {
   F(cuCheckpointProcessRestore) \
   F(cuCheckpointProcessUnlock)
 // clang-format on
-#define SHARING_FACTS_POINTER(name) decltype(&::name) name = nullptr;
-  SHARING_FACTS_FUNCTIONS(SHARING_FACTS_POINTER)
-#undef SHARING_FACTS_POINTER
+#define CREW_POINTER(name) decltype(&::name) name = nullptr;
+  CREW_FUNCTIONS(CREW_POINTER)
+#undef CREW_POINTER
 };
 
 // Which library the driver is: "libcuda.so.1" unless said otherwise. Before the first Gpu.
 void SetDriverPath(const std::string& path);
-// How many blocks kernels have that are to fill the GPU; 0: two for each multiprocessor. For stand-ins that are slow.
-void SetBlocks(int blocks);
+// The same, and opens it, so that a Gpu finds it also where this process can no longer read the file. Throws Failure.
+void OpenDriver(const std::string& path);
+// How many blocks kernels have that are to fill the GPU (0: two for each multiprocessor), and of how many threads. For
+// stand-ins that are slow.
+void SetBlocks(int blocks, int threads = 256);
 // Throws Failure for any code but success; `what` names the call.
 void Check(const Driver& driver, CUresult code, const char* what);
 
@@ -65,11 +73,12 @@ class Gpu {
   Gpu();  // throws Failure
 
   const Driver& driver() const { return driver_; }
-  int blocks() const { return blocks_; }      // a grid that fills the GPU, with 256 threads a block
+  int blocks() const { return blocks_; }      // a grid that fills the GPU
   CUdeviceptr sink() const { return sink_; }  // 8 words of zeros
   CUfunction Kernel(const char* name) const;  // throws Failure
-  // Launches what takes `rounds` (see RoundsFor) on the whole GPU, or one block of it. Returns the driver's code.
-  CUresult LaunchWork(std::uint32_t rounds, bool whole = true) const;
+  // Launches what takes `rounds` (see RoundsFor; 0: nothing but the launch) on the whole GPU, or one block of it. Returns
+  // the driver's code.
+  CUresult LaunchWork(std::uint32_t rounds, bool whole = true, CUstream stream = nullptr) const;
   CUresult LaunchCount() const;                // adds 1 to the first word of `sink`
   CUresult LaunchOn(CUfunction kernel) const;  // one thread, with `sink` as the only parameter
   // How many rounds take `microseconds` on the whole GPU when nobody else uses it. Takes ~20 ms to find out.
@@ -83,6 +92,8 @@ class Gpu {
   int blocks_ = 1;
 };
 
-std::uint64_t NowNs();  // CLOCK_MONOTONIC
+inline std::uint64_t NowNs() {
+  return MonotonicNs();
+}
 
-}  // namespace sharing_facts
+}  // namespace causeway::bench

@@ -1,29 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/bench/sharing_facts/crew.h"
+#include "tools/bench/crew/crew.h"
 
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <grp.h>
+
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 
-#include "tests/bench/sharing_facts/driver.h"
+#include "tools/bench/crew/driver.h"
 
-namespace sharing_facts {
+namespace causeway::bench {
 namespace {
 
 constexpr std::uint64_t kNsPerS = 1'000'000'000;
 
-[[noreturn]] void RunChild(Stage& stage, Cell& cell, int index, const Crew::Work& work,
-                           const Environment& environment) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+// Another user's process can be neither traced nor looked into, and keeps no signal for its parent's death, unless it says so
+// after it became that user's.
+void BecomeUser(int user) {
+  const auto id = static_cast<uid_t>(user);
+  if (setgroups(0, nullptr) != 0 || setgid(id) != 0 || setuid(id) != 0)
+    throw Failure("the process cannot become another user's.");
+  prctl(PR_SET_DUMPABLE, 1);
+}
+
+[[noreturn]] void RunChild(Stage& stage, Cell& cell, int index, const Crew::Work& work, const Place& place,
+                           pid_t parent) {
+  for (const auto& [name, value] : place.environment) {
+    if (value.empty()) {
+      unsetenv(name.c_str());
+    } else {
+      setenv(name.c_str(), value.c_str(), 1);
+    }
+  }
   int status = 0;
   try {
+    if (!place.library.empty()) OpenDriver(place.library);
+    if (place.user >= 0) BecomeUser(place.user);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(1);
     work(stage, cell, index);
     cell.state = State::kEnded;
   } catch (const Failure& failure) {
@@ -43,8 +63,24 @@ void Cell::Sample(std::uint64_t nanoseconds) {
   seen.store(place + 1, std::memory_order_relaxed);
 }
 
+void Cell::Done(const Stage& stage, std::uint64_t units) {
+  count.fetch_add(units, std::memory_order_relaxed);
+  const std::uint64_t begin = stage.begin_ns.load(std::memory_order_relaxed), now = NowNs();
+  const std::uint64_t at = begin == 0 || now < begin ? kMostWindows : (now - begin) / kWindowNs;
+  if (at < kMostWindows) windows[at].fetch_add(static_cast<std::uint32_t>(units), std::memory_order_relaxed);
+}
+
 bool Stage::Over() const {
-  return stop.load(std::memory_order_relaxed) != 0 || NowNs() > deadline_ns;
+  if (stop.load(std::memory_order_relaxed) != 0) return true;
+  const std::uint64_t now = NowNs(), until = until_ns.load(std::memory_order_relaxed);
+  return now > deadline_ns || (until != 0 && now > until);
+}
+
+void Stage::AwaitStop() const {
+  while (stop.load() == 0) {
+    if (NowNs() > deadline_ns) return;
+    usleep(2000);
+  }
 }
 
 void Stage::Ready(Cell& cell) {
@@ -65,29 +101,51 @@ Crew::~Crew() {
   munmap(stage_, sizeof(Stage));
 }
 
-int Crew::Add(int count, const Work& work, const Environment& environment) {
+pid_t Crew::Start(int index, const Work& work, const Place& place) {
+  std::fflush(nullptr);
+  const pid_t parent = getpid(), pid = fork();
+  if (pid == 0) RunChild(*stage_, cell(index), index, work, place, parent);
+  if (pid < 0) throw Failure("fork failed.");
+  return pid;
+}
+
+int Crew::Add(int count, const Work& work, const Place& place) {
   const int first = size();
   for (int i = 0; i < count && size() < kMostChildren; ++i) {
-    std::fflush(nullptr);
-    const pid_t pid = fork();
-    if (pid == 0) RunChild(*stage_, cell(size()), size(), work, environment);
-    if (pid < 0) throw Failure("fork failed.");
-    pids_.push_back(pid);
+    pids_.push_back(Start(size(), work, place));
     reaped_.push_back(false);
     killed_.push_back(false);
   }
   return first;
 }
 
+void Crew::Again(int index, const Work& work, const Place& place) {
+  const auto at = static_cast<std::size_t>(index);
+  cell(index).state = State::kStarting;
+  pids_[at] = Start(index, work, place);
+  reaped_[at] = killed_[at] = false;
+}
+
 bool Crew::AwaitReady() {
   for (int i = 0; i < size(); ++i) {
-    while (cell(i).state == State::kStarting) {
-      if (NowNs() > stage_->deadline_ns || Reap(i, 0)) return false;
-      usleep(500);
-    }
-    if (cell(i).state == State::kFailed) return false;
+    if (!AwaitReady(i)) return false;
   }
   return true;
+}
+
+bool Crew::AwaitReady(int index) {
+  while (cell(index).state == State::kStarting) {
+    if (NowNs() > stage_->deadline_ns || Reap(index, 0)) return false;
+    usleep(500);
+  }
+  return cell(index).state != State::kFailed;
+}
+
+void Crew::Go(double seconds) {
+  const std::uint64_t now = NowNs();
+  stage_->begin_ns = now;
+  stage_->until_ns = seconds > 0 ? now + static_cast<std::uint64_t>(seconds * 1e9) : 0;
+  stage_->go = 1;
 }
 
 void Crew::Sleep(double seconds) {
@@ -163,4 +221,4 @@ std::vector<std::uint32_t> Crew::Samples(int first, int count) const {
   return all;
 }
 
-}  // namespace sharing_facts
+}  // namespace causeway::bench

@@ -1,22 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/bench/sharing_facts/driver.h"
+#include "tools/bench/crew/driver.h"
 
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <ctime>
 
-// The kernels as PTX, which the driver compiles for the GPU at hand.
-asm(".section .rodata\n"
-    ".global sharing_facts_kernels\n"
-    "sharing_facts_kernels:\n"
-    ".incbin \"" SHARING_FACTS_PTX
-    "\"\n"
-    ".byte 0\n"
-    ".previous\n");
-extern "C" const char sharing_facts_kernels[];
+#include "tools/bench/crew/kernels.h"
 
-namespace sharing_facts {
+namespace causeway::bench {
 namespace {
 
 constexpr std::uint64_t kBoundNs = 2'000'000'000;  // no kernel of ours runs longer by the clock
@@ -26,24 +17,33 @@ std::string& DriverPath() {
   return path;
 }
 
-int& WantedBlocks() {
-  static int blocks = 0;
-  return blocks;
+struct Shape {
+  int blocks = 0, threads = 256;
+};
+Shape& WantedShape() {
+  static Shape shape;
+  return shape;
 }
 
 // cuda.h names the newest form of a function by a macro (cuMemAlloc is cuMemAlloc_v2): the name that is looked up is the one
 // that the macro stands for.
-#define SHARING_FACTS_TEXT(name) #name
-#define SHARING_FACTS_NAME(name) SHARING_FACTS_TEXT(name)
+#define CREW_TEXT(name) #name
+#define CREW_NAME(name) CREW_TEXT(name)
+
+void* OpenLibrary() {
+  static void* library = nullptr;
+  if (library == nullptr) library = dlopen(DriverPath().c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) throw Failure(std::string("no driver: ") + dlerror());
+  return library;
+}
 
 Driver Open() {
-  void* library = dlopen(DriverPath().c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) throw Failure(std::string("no driver: ") + dlerror());
+  void* library = OpenLibrary();
   Driver driver;
-#define SHARING_FACTS_FIND(name) \
-  driver.name = reinterpret_cast<decltype(driver.name)>(dlsym(library, SHARING_FACTS_NAME(name)));
-  SHARING_FACTS_FUNCTIONS(SHARING_FACTS_FIND)
-#undef SHARING_FACTS_FIND
+#define CREW_FIND(name) \
+  driver.name = reinterpret_cast<decltype(driver.name)>(dlsym(library, CREW_NAME(name)));
+  CREW_FUNCTIONS(CREW_FIND)
+#undef CREW_FIND
   if (driver.cuLaunchKernel == nullptr) throw Failure(DriverPath() + " lacks cuLaunchKernel.");
   return driver;
 }
@@ -53,8 +53,12 @@ Driver Open() {
 void SetDriverPath(const std::string& path) {
   DriverPath() = path;
 }
-void SetBlocks(int blocks) {
-  WantedBlocks() = blocks;
+void OpenDriver(const std::string& path) {
+  SetDriverPath(path);
+  OpenLibrary();
+}
+void SetBlocks(int blocks, int threads) {
+  WantedShape() = {blocks, threads};
 }
 
 void Check(const Driver& driver, CUresult code, const char* what) {
@@ -76,8 +80,8 @@ Gpu::Gpu() : driver_(Open()) {
   Check(driver_,
         driver_.cuDeviceGetAttribute(&multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device),
         "cuDeviceGetAttribute");
-  blocks_ = WantedBlocks() > 0 ? WantedBlocks() : 2 * multiprocessors;
-  Check(driver_, driver_.cuModuleLoadData(&module_, sharing_facts_kernels), "cuModuleLoadData");
+  blocks_ = WantedShape().blocks > 0 ? WantedShape().blocks : 2 * multiprocessors;
+  Check(driver_, driver_.cuModuleLoadData(&module_, kKernels), "cuModuleLoadData");
   work_ = Kernel("Work");
   count_ = Kernel("Count");
   Check(driver_, driver_.cuMemAlloc(&sink_, 8 * sizeof(std::uint32_t)), "cuMemAlloc");
@@ -92,12 +96,13 @@ CUfunction Gpu::Kernel(const char* name) const {
   return kernel;
 }
 
-CUresult Gpu::LaunchWork(std::uint32_t rounds, bool whole) const {
+CUresult Gpu::LaunchWork(std::uint32_t rounds, bool whole, CUstream stream) const {
   std::uint64_t bound = kBoundNs;
   CUdeviceptr sink = sink_;
   void* parameters[] = {&rounds, &bound, &sink};
-  return driver_.cuLaunchKernel(work_, static_cast<unsigned>(whole ? blocks_ : 1), 1, 1, 256, 1, 1, 0,
-                                nullptr, parameters, nullptr);
+  return driver_.cuLaunchKernel(work_, static_cast<unsigned>(whole ? blocks_ : 1), 1, 1,
+                                static_cast<unsigned>(WantedShape().threads), 1, 1, 0, stream, parameters,
+                                nullptr);
 }
 
 CUresult Gpu::LaunchCount() const {
@@ -128,10 +133,4 @@ std::uint32_t Gpu::RoundsFor(double microseconds) const {
   return static_cast<std::uint32_t>(std::max(1.0, microseconds * 1000 / round_ns));
 }
 
-std::uint64_t NowNs() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(now.tv_nsec);
-}
-
-}  // namespace sharing_facts
+}  // namespace causeway::bench

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/bench/sharing_facts/mps_server.h"
+#include "tools/bench/crew/mps_server.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -13,9 +13,9 @@
 #include <filesystem>
 #include <sstream>
 
-#include "tests/bench/sharing_facts/driver.h"
+#include "tools/bench/crew/driver.h"
 
-namespace sharing_facts {
+namespace causeway::bench {
 namespace {
 
 constexpr const char* kProgram = "nvidia-cuda-mps-control";
@@ -45,7 +45,7 @@ bool IsOurs(pid_t pid, const std::string& folder) {
 }  // namespace
 
 MpsServer::MpsServer() {
-  char name[] = "/tmp/sharing-facts-mps-XXXXXX";
+  char name[] = "/tmp/causeway-bench-mps-XXXXXX";
   if (mkdtemp(name) == nullptr) throw Failure("no folder for MPS could be made under /tmp.");
   folder_ = name;
   std::filesystem::create_directory(folder_ + "/pipe");
@@ -125,4 +125,4 @@ std::string MpsServer::Ask(const std::string& line) const {
   return answer;
 }
 
-}  // namespace sharing_facts
+}  // namespace causeway::bench

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/bench/crew/statistics.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace causeway::bench {
+
+double Percentile(std::vector<std::uint32_t>& samples, double part) {
+  if (samples.empty()) return 0;
+  std::sort(samples.begin(), samples.end());
+  return samples[std::min(samples.size() - 1,
+                          static_cast<std::size_t>(part * static_cast<double>(samples.size())))];
+}
+
+double Jain(const std::vector<double>& shares) {
+  double sum = 0, squares = 0;
+  for (double share : shares) sum += share, squares += share * share;
+  return squares > 0 ? sum * sum / (static_cast<double>(shares.size()) * squares) : 0;
+}
+
+}  // namespace causeway::bench
