@@ -48,6 +48,8 @@ struct PrivateDaemonOptions {
   uint32_t max_sessions = 0;  // 0: the daemon's default
   bool tcp = false;
   bool tls = false;
+  bool for_all_users = false;  // every local user may use it; it keeps what outlives it in its folder
+  std::string configuration;   // lines that are added: keys at the top, and tables behind them
 };
 
 struct RunOptions {
@@ -73,10 +75,15 @@ class PrivateDaemon {
   const std::string& guest_library_folder() const { return guest_library_; }
   // Waits, at most `limit_ms`, until `count` spare workers are ready.
   std::string WaitForSpares(uint32_t count, int limit_ms) const;
+  // Kills it at once, and starts another one in its place, which takes over its sessions. "" or what failed.
+  std::string KillAndStart();
 
  private:
   PrivateDaemon() = default;
   std::string Launch(const PrivateDaemonOptions& options);
+  std::string MakeFolder(bool for_all_users);
+  std::string WriteConfiguration(const PrivateDaemonOptions& options) const;
+  std::string StartProgram();
   std::string WaitUntilServing();
   // The TLS process in front of the daemon, with a key of its own, which CAUSEWAY_KEY of this process then names.
   std::string LaunchTls();

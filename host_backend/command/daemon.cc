@@ -89,30 +89,43 @@ std::string PrivateDaemon::Launch(const PrivateDaemonOptions& options) {
   if (!library.ok()) return library.error();
   guest_library_ = library.value();
   tcp_ = options.tcp;
-  const std::string program = ProgramFolder() + "/causewayd";
-  if (!IsFile(program))
-    return "The daemon " + program + " was not found; it belongs beside the causeway command.";
+  if (std::string text = MakeFolder(options.for_all_users); !text.empty()) return text;
+  socket_ = folder_ + "/socket";
+  log_ = options.log_file.empty() ? folder_ + "/log" : options.log_file;
+  if (std::string text = WriteConfiguration(options); !text.empty()) return text;
+  return StartProgram();
+}
 
+std::string PrivateDaemon::MakeFolder(bool for_all_users) {
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
   // A UNIX socket's path is short: a long runtime folder is not used.
   // Neither is one of another user's, such as sudo keeps: the daemon has no right to pass through it.
   struct stat found {};
-  const bool own = runtime != nullptr && stat(runtime, &found) == 0 && found.st_uid == geteuid();
+  const bool own =
+      runtime != nullptr && stat(runtime, &found) == 0 && found.st_uid == geteuid() && !for_all_users;
   std::string pattern = own && *runtime == '/' && std::string(runtime).size() < 64 ? runtime : "/tmp";
   pattern += "/causeway-XXXXXX";
   if (mkdtemp(pattern.data()) == nullptr)
     return "A temporary folder " + pattern + " cannot be made: " + ErrnoText() + ".";
   folder_ = pattern;
   chmod(folder_.c_str(), 0711);  // workers are other users, and have names of their own below
-  socket_ = folder_ + "/socket";
-  log_ = options.log_file.empty() ? folder_ + "/log" : options.log_file;
+  return {};
+}
 
+std::string PrivateDaemon::WriteConfiguration(const PrivateDaemonOptions& options) const {
   const std::string config = folder_ + "/causewayd.toml";
   std::ofstream file(config);
-  file << "socket = " << std::quoted(socket_) << "\nsocket_mode = \"0600\"\nspare_workers = "
+  file << "socket = " << std::quoted(socket_)
+       << "\nsocket_mode = " << (options.for_all_users ? "\"0666\"" : "\"0600\"") << "\nspare_workers = "
        << options.spare_workers
        // As natively, NVML ignores the CUDA_VISIBLE_DEVICES that this daemon shares with the command.
        << "\nnvml_shows_all = true\nlocal_region_mib = " << options.region_mib << "\n";
+  if (options.for_all_users) {
+    const std::string state = folder_ + "/state";
+    if (mkdir(state.c_str(), 0700) != 0)
+      return "The folder " + state + " cannot be made: " + ErrnoText() + ".";
+    file << "state_folder = " << std::quoted(state) << "\n";
+  }
   if (!options.spares_follow_demand) file << "max_spare_workers = " << options.spare_workers << "\n";
   if (options.max_sessions != 0) file << "max_sessions = " << options.max_sessions << "\n";
   if (!options.driver.empty()) {
@@ -122,6 +135,7 @@ std::string PrivateDaemon::Launch(const PrivateDaemonOptions& options) {
     if (driver.empty()) return "The driver library " + options.driver + " does not exist; correct --driver.";
     file << "driver_library = " << std::quoted(driver) << "\n";
   }
+  file << options.configuration;
   if (options.tcp) file << "[tcp]\nlisten = \"127.0.0.1:0\"\n";
   if (options.tls) {
     file << "[tls]\nlisten = [\"127.0.0.1:0\"]\nkeys = " << std::quoted(folder_ + "/keys")
@@ -133,14 +147,29 @@ std::string PrivateDaemon::Launch(const PrivateDaemonOptions& options) {
   }
   file.close();
   if (!file) return "The file " + config + " cannot be written: " + ErrnoText() + ".";
+  return {};
+}
 
+std::string PrivateDaemon::StartProgram() {
+  const std::string program = ProgramFolder() + "/causewayd";
+  if (!IsFile(program))
+    return "The daemon " + program + " was not found; it belongs beside the causeway command.";
   UniqueFd log(open(log_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!log) return "The log file " + log_ + " cannot be opened: " + ErrnoText() + "; correct --daemon-log.";
   const pid_t self = getpid();
   pid_ = fork();
   if (pid_ < 0) return "causewayd cannot be started: " + ErrnoText() + ".";
-  if (pid_ == 0) ExecDaemon(program, config, log.get(), self);
+  if (pid_ == 0) ExecDaemon(program, folder_ + "/causewayd.toml", log.get(), self);
   return {};
+}
+
+std::string PrivateDaemon::KillAndStart() {
+  if (!Ended()) {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  if (std::string text = StartProgram(); !text.empty()) return text;
+  return WaitUntilServing();
 }
 
 std::string PrivateDaemon::LaunchTls() {

@@ -24,15 +24,15 @@
 #                          named, with --jobs processes of each side: differential.txt says what differs, counts.json adds up
 #               bursts     36 and 200 starts of a program of one kernel, 1, 6 and 12 at a time, natively and through Causeway
 #                          (tests/bench/bursts.py); alone, only where it is named
-#               sharing    several users on one GPU natively, by MPS and through Causeway (tests/bench/sharing.py); as root, alone, only where
-#                          it is named
+#               sharing    `causeway bench --sharing`: several users on one GPU natively, by MPS and through Causeway; as root, alone, only
+#                          where it is named: sharing.md, sharing.json (which adds up faults and deaths over runs), two pictures
 #               upkeep     PyTorch trains while causewayd is upgraded, restarted and killed (tests/upgrade/training.py), and `causeway top`,
 #                          the exporter and NVML are compared (tests/system/figures_agree.py); alone, only where it is named
 #   --minutes N how long hostile_beside goes on (default 8; the native load takes 4 more), and differential (default 4, before it
 #               looks at what differs)    --seed N  of the attackers, or of the first random call
 #   --limit S   ends every part so that the whole takes at most S seconds (default 580)
 #   --jobs N    programs of the conformance suite, or framework scripts, at a time (default: half of the processors)
-#   --only      scripts of `frameworks`, or programs of `driver`, instead of all
+#   --only      scripts of `frameworks`, programs of `driver`, or rows of `sharing`, instead of all
 #   --few-files writes only summary.txt, results.md, driver_summary.txt and results.tar.gz
 # Writes OUTPUT_DIR/summary.txt (one line for each part), driver_summary.txt (what the conformance suite found), results.md
 # (all tables), results.tar.gz (everything), and a folder for each part; all of it every ten seconds, so whoever kills this
@@ -219,10 +219,15 @@ part_bursts() {
 }
 
 part_sharing() {
-  [ -x "$build/tests/bench/sharing_load" ] || { echo "this build has no tests/bench/sharing_load"; return 77; }
-  { echo '```'; python3 "$here/../bench/sharing.py" "$build" ${CAUSEWAY_TEST_DRIVER:+--driver "$CAUSEWAY_TEST_DRIVER"} \
-    --limit "$(($(left) - 30))" --json "$1/sharing.json"; local status=$?; echo '```'; } > "$1/sharing.md"
+  local status rows
+  rows=$(IFS=,; echo "${only[*]}")
+  cp "$final/sharing.json" "$1/sharing.json" 2> /dev/null
+  { echo '```'; timeout -k 5 "$(($(left) + 5))" "$build/host_backend/causeway" bench --sharing ${CAUSEWAY_TEST_DRIVER:+--driver "$CAUSEWAY_TEST_DRIVER" --quick} \
+    --limit "$(($(left) - 20))" ${rows:+--rows "$rows"} --daemon-log "$1/daemon.log" --json "$1/sharing.json" --pictures "$1"
+    status=$?; echo '```'; } > "$1/sharing.md"
   cat "$1/sharing.md"
+  cp "$1/sharing.json" "$final" 2> /dev/null
+  [ "$status" -ne 3 ] || status=0  # figures that could not be measured, and pictures, are named in the table
   return "$status"
 }
 

@@ -3,18 +3,17 @@
 // machine, and every figure beside the goal that it has (docs/measurements.md).
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <fstream>
 
 #include "host_backend/command/daemon_options.h"
 #include "host_backend/common/option_table.h"
+#include "tools/bench/exit_status.h"
 #include "tools/bench/plot.h"
 #include "tools/bench/remote/transports.h"
 #include "tools/bench/run.h"
+#include "tools/bench/sharing/sharing_run.h"
 
 namespace causeway::bench {
 namespace {
-
-constexpr int kBenchFailed = 1, kBenchIncomplete = 3;
 
 void AddOptions(CLI::App& app, BenchOptions& bench) {
   command::AddDaemonOptions(app, bench.daemon);
@@ -24,7 +23,7 @@ void AddOptions(CLI::App& app, BenchOptions& bench) {
       ->type_name("NUMBER")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  app.add_option("--limit", bench.limit_s, "No further figure after so many seconds")
+  app.add_option("--limit", bench.limit_s, "No further figure after so many seconds; of --sharing 540")
       ->type_name("SECONDS")
       ->capture_default_str();
   app.add_option("--only", bench.only,
@@ -63,12 +62,43 @@ void AddOptions(CLI::App& app, BenchOptions& bench) {
       "100 and more: wrong options.");
 }
 
-std::string WriteFile(const std::string& name, const std::string& text) {
-  if (name.empty()) return {};
-  std::ofstream file(name);
-  file << text;
-  file.close();
-  return file ? "" : "The figures cannot be written to " + name + ": " + ErrnoText() + ".";
+void AddSharingOptions(CLI::App& app, SharingOptions& sharing) {
+  auto* wanted = app.add_flag(
+      "--sharing", sharing.wanted,
+      "Measure instead how several VMs share the GPU, natively, by MPS and through Causeway; as root");
+  app.add_option("--ways", sharing.ways,
+                 "Of --sharing: native (alone), slices (the driver's time slices), mps, causeway (default: "
+                 "all that are there)")
+      ->type_name("NAMES")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"native", "slices", "mps", "causeway"}))
+      ->needs(wanted);
+  app.add_option("--rows", sharing.rows,
+                 "Of --sharing: only rows whose id it is, or whose id or name has it, or matches it (*, ?)")
+      ->type_name("NAMES")
+      ->delimiter(',')
+      ->needs(wanted);
+  app.add_option("--seconds", sharing.seconds, "Of --sharing: how long a row's processes work")
+      ->type_name("SECONDS")
+      ->check(CLI::Range(0.2, 60.0))
+      ->capture_default_str()
+      ->needs(wanted);
+  app.add_option("--faults", sharing.faults,
+                 "Of --sharing: faults, kills and deaths of each kind (default: as many as the time allows); "
+                 "with --json, those of "
+                 "earlier runs in that file are added")
+      ->type_name("NUMBER")
+      ->check(CLI::Range(1, 100000))
+      ->needs(wanted);
+  app.add_option("--pictures", sharing.pictures,
+                 "Of --sharing: draw shares over time and latencies into sharing-shares.svg and "
+                 "sharing-latency.svg in this folder "
+                 "(needs Python's matplotlib)")
+      ->type_name("FOLDER")
+      ->check(CLI::ExistingDirectory)
+      ->needs(wanted);
+  for (const char* other : {"--only", "--plot", "--guest-only", "--transport", "--tcp", "--tls"})
+    wanted->excludes(app.get_option(other));
 }
 
 int List(const BenchOptions& options) {
@@ -77,11 +107,6 @@ int List(const BenchOptions& options) {
                 GoalText(figure).c_str());
   }
   return 0;
-}
-
-int Fail(const std::string& sentence) {
-  std::fprintf(stderr, "causeway: %s\n", sentence.c_str());
-  return kBenchFailed;
 }
 
 int Measure(const BenchOptions& options) {
@@ -108,11 +133,15 @@ int Measure(const BenchOptions& options) {
 int Main(int argc, char** argv) {
   CLI::App app{"Measure native and Causeway's figures side by side", "causeway bench"};
   BenchOptions options;
+  SharingOptions sharing;
   AddOptions(app, options);
+  AddSharingOptions(app, sharing);
   AddOptionTable(app);
   CLI11_PARSE(app, argc, argv);
   if (options.quick && app.count("--idle-sessions") == 0) options.idle_sessions = 3;
-  return Measure(options);
+  if (!sharing.wanted) return Measure(options);
+  if (app.count("--limit") == 0) options.limit_s = kSharingLimitS;
+  return MeasureSharing(options, sharing);
 }
 
 }  // namespace

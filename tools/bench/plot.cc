@@ -50,8 +50,8 @@ bool CanPlot() {
   return RunScript({"--check"}, "");
 }
 
-bool Plot(const std::string& json, const std::string& picture) {
-  return RunScript({"-", picture}, json);
+bool Plot(const std::string& json, const std::string& picture, const std::string& kind) {
+  return RunScript({kind, "-", picture}, json);
 }
 
 }  // namespace causeway::bench

@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "host_backend/command/ask/ask_daemon.h"
+
 namespace causeway::bench {
 namespace {
 
@@ -44,6 +46,19 @@ std::string HowEnded(int status) {
 }
 
 }  // namespace
+
+std::map<pid_t, pid_t> WorkersOf(const std::string& socket) {
+  std::map<pid_t, pid_t> workers;
+  const auto status = command::QueryStatus(socket);
+  if (!status.ok()) return workers;
+  for (const std::string& session : command::JsonObjects(status.value(), "sessions")) {
+    const auto number = [&](const char* key) {
+      return pid_t(std::strtol(command::StatusValue(session, "", key).c_str(), nullptr, 10));
+    };
+    workers[number("pid")] = number("worker_pid");
+  }
+  return workers;
+}
 
 double NowMs() {
   return ClockMs(CLOCK_MONOTONIC);

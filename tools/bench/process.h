@@ -3,6 +3,7 @@
 #pragma once
 #include <sys/types.h>
 
+#include <map>
 #include <memory>
 #include <string>
 
@@ -60,6 +61,8 @@ class ProbeProcess {
   std::string about_;
 };
 
+// The worker of each session of that daemon, by the pid of the guest process; empty where it does not answer.
+std::map<pid_t, pid_t> WorkersOf(const std::string& socket);
 // Processor time of another process in ms, and its resident memory in MiB; 0 where it is gone.
 double ProcessCpuMs(pid_t pid);
 double ResidentMib(pid_t pid);

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
 #include <string_view>
 
 #include "tools/bench/crowd.h"
@@ -43,20 +42,6 @@ uint32_t Processors() {
   cpu_set_t set;
   CPU_ZERO(&set);
   return sched_getaffinity(0, sizeof set, &set) == 0 ? uint32_t(CPU_COUNT(&set)) : 1;
-}
-
-// By the pid of the guest process.
-std::map<pid_t, pid_t> WorkersOf(const command::PrivateDaemon& daemon) {
-  std::map<pid_t, pid_t> workers;
-  const auto status = command::QueryStatus(daemon.socket());
-  if (!status.ok()) return workers;
-  for (const std::string& session : command::JsonObjects(status.value(), "sessions")) {
-    const auto number = [&](const char* key) {
-      return pid_t(std::strtol(command::StatusValue(session, "", key).c_str(), nullptr, 10));
-    };
-    workers[number("pid")] = number("worker_pid");
-  }
-  return workers;
 }
 
 }  // namespace
@@ -119,7 +104,7 @@ std::string BenchRun::WaitForSpare() const {
 
 void BenchRun::NameWorker(ProbeProcess& probe) const {
   if (daemon_ == nullptr) return;
-  const auto workers = WorkersOf(*daemon_);
+  const auto workers = WorkersOf(daemon_->socket());
   if (const auto found = workers.find(probe.pid()); found != workers.end())
     probe.Tell("worker " + std::to_string(found->second));
 }
@@ -199,7 +184,7 @@ Result<double> BenchRun::SampleResident(Side side) {
   if (!probe.ok()) return Error{probe.error()};
   if (const auto ready = probe.value()->AwaitReady(kReadyLimitMs); !ready.ok()) return ready;
   pid_t pid = probe.value()->pid();
-  if (side == kGuest) pid = WorkersOf(*daemon_)[pid];
+  if (side == kGuest) pid = WorkersOf(daemon_->socket())[pid];
   const double mib = ResidentMib(pid);
   if (mib <= 0) return Error{"the process that was to be looked at has ended"};
   return mib;
@@ -247,7 +232,7 @@ Result<double> BenchRun::SampleIdle() {
   // The next spare is done starting, which after a refusal takes the daemon some seconds to try.
   for (const double end = NowMs() + kCalmLimitMs; NowMs() < end && !WaitForSpare().empty();) usleep(100'000);
   usleep(500'000);  // what they do after their first kernel is over
-  const auto workers = WorkersOf(*daemon_);
+  const auto workers = WorkersOf(daemon_->socket());
   std::vector<pid_t> busy = {daemon_->pid()};
   for (const auto& session : sessions) {
     busy.push_back(session->pid());

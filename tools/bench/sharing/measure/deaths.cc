@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <random>
+#include <vector>
+
+#include "tools/bench/process.h"
+#include "tools/bench/sharing/measure/special.h"
+
+namespace causeway::bench::sharing {
+namespace {
+
+constexpr int kVms = 3;
+constexpr double kKernelUs = 200, kStoppedS = 0.15, kSettleS = 0.1, kCalmS = 0.5, kPatienceS = 20;
+constexpr const char* kIds[] = {"daemon", "arbiter", "holder"};
+
+// Launches a kernel and waits for it, over and over; keeps the longest round since the parent last cleared it.
+void Insist(Stage& stage, Cell& cell, uint32_t rounds) {
+  const Gpu gpu;
+  const Driver& driver = gpu.driver();
+  stage.Ready(cell);
+  while (!stage.Over()) {
+    const uint64_t begin = NowNs();
+    Check(driver, gpu.LaunchWork(rounds), "cuLaunchKernel");
+    Check(driver, driver.cuCtxSynchronize(), "cuCtxSynchronize");
+    const uint64_t took = NowNs() - begin;
+    if (took > cell.values[kLongestNs]) cell.values[kLongestNs] = took;
+    cell.Done(stage, 1);
+  }
+  stage.AwaitStop();
+}
+
+class Deaths {
+ public:
+  Deaths(Ground& ground, uint32_t rounds, double limit_s)
+      : ground_(ground), crew_(kStartLimitS + limit_s), rounds_(rounds) {}
+
+  std::string Start() {
+    for (int vm = 0; vm < kVms; ++vm) crew_.Add(1, Work(), ground_.PlaceOf(vm));
+    if (!crew_.AwaitReady()) return crew_.Complaint();
+    crew_.Go();
+    crew_.Sleep(kSettleS);
+    return {};
+  }
+  // Does it over and over, for so long or so often. "" or what failed; the figures are added.
+  std::string Repeat(int kind, double seconds, uint32_t most, Figures* figures) {
+    const uint64_t end = NowNs() + static_cast<uint64_t>((most == 0 ? seconds : seconds + most * 2.0) * 1e9);
+    uint32_t times = 0;
+    double longest_ms = 0;
+    for (; NowNs() < end && (most == 0 || times < most); ++times) {
+      for (int vm = 0; vm < kVms; ++vm) crew_.cell(vm).values[kLongestNs] = 0;
+      victim_ = -1;
+      if (std::string text = Once(kind); !text.empty()) return text;
+      // Each has done something since, or hangs.
+      if (std::string text = AwaitProgress(); !text.empty()) return text;
+      for (int vm = 0; vm < kVms; ++vm) {
+        if (vm != victim_)
+          longest_ms = std::max(longest_ms, static_cast<double>(crew_.cell(vm).values[kLongestNs]) / 1e6);
+      }
+    }
+    (*figures)[std::string(kIds[kind]) + "_times"] = times;
+    (*figures)[std::string(kIds[kind]) + "_wait"] = longest_ms;
+    return {};
+  }
+  int Lost() { return LostOf(crew_, kVms); }
+  void End() { crew_.Finish(); }
+
+ private:
+  Crew::Work Work() const {
+    return [rounds = rounds_](Stage& stage, Cell& cell, int) { Insist(stage, cell, rounds); };
+  }
+  std::string Once(int kind) {
+    crew_.Sleep(std::uniform_real_distribution<double>(0.005, 0.03)(random_));
+    if (kind == 0) return ground_.daemon().KillAndStart();
+    if (kind == 1) {
+      kill(ground_.daemon().pid(), SIGSTOP);
+      crew_.Sleep(kStoppedS);
+      kill(ground_.daemon().pid(), SIGCONT);
+      return {};
+    }
+    victim_ = HolderOfTheTurn();
+    crew_.Kill(victim_);
+    if (!crew_.Reap(victim_, kPatienceS)) return "a process does not end by SIGKILL";
+    crew_.Again(victim_, Work(), ground_.PlaceOf(victim_));
+    return crew_.AwaitReady(victim_) ? "" : crew_.Complaint();
+  }
+  // Who has just finished a kernel.
+  int HolderOfTheTurn() {
+    uint64_t before[kVms];
+    for (int vm = 0; vm < kVms; ++vm) before[vm] = crew_.cell(vm).count;
+    for (const uint64_t end = NowNs() + 1'000'000'000; NowNs() < end;) {
+      for (int vm = 0; vm < kVms; ++vm) {
+        if (crew_.cell(vm).count != before[vm]) return vm;
+      }
+    }
+    return 0;
+  }
+  std::string AwaitProgress() {
+    uint64_t before[kVms];
+    for (int vm = 0; vm < kVms; ++vm) before[vm] = crew_.cell(vm).count;
+    const uint64_t end = NowNs() + static_cast<uint64_t>(kPatienceS * 1e9);
+    for (int vm = 0; vm < kVms; ++vm) {
+      while (crew_.cell(vm).count == before[vm]) {
+        if (NowNs() > end) return "a session hangs";
+        if (crew_.Reap(vm, 0)) return crew_.Complaint();
+        usleep(200);
+      }
+    }
+    return {};
+  }
+
+  Ground& ground_;
+  Crew crew_;
+  uint32_t rounds_;
+  int victim_ = -1;  // whose waits do not count
+  std::mt19937 random_{1};
+};
+
+struct Held {
+  size_t sessions = 0, descriptors = 0;
+};
+
+Held HeldBy(Ground& ground) {
+  Held held;
+  const pid_t daemon = ground.daemon().pid();
+  held.sessions = ground.Status().value("sessions", Json::array()).size();
+  std::error_code none;
+  for (auto at = std::filesystem::directory_iterator("/proc/" + std::to_string(daemon) + "/fd", none);
+       !none && at != std::filesystem::directory_iterator(); at.increment(none)) {
+    // Images that it keeps and records of sessions that have ended outlive sessions on purpose, and are bounded.
+    const std::string target = std::filesystem::read_symlink(at->path(), none).string();
+    if (target.find("causeway-image") == std::string::npos &&
+        target.find("causeway-flight") == std::string::npos)
+      ++held.descriptors;
+  }
+  return held;
+}
+
+// What it holds once that is `enough`, or after so many seconds: it learns of an end a moment later.
+template <class Enough>
+Held Settled(Ground& ground, Enough enough, double seconds) {
+  Held held = HeldBy(ground);
+  for (const uint64_t end = NowNs() + static_cast<uint64_t>(seconds * 1e9); NowNs() < end && !enough(held);) {
+    usleep(50'000);
+    held = HeldBy(ground);
+  }
+  return held;
+}
+
+}  // namespace
+
+Outcome MeasureDeaths(Measurement& measurement, const Row& row) {
+  Outcome outcome;
+  const LoadPlan load = measurement.PlanOf({.kernel_us = kKernelUs}, 1);
+  DaemonPlan plan;
+  plan.users = kVms;
+  plan.outlived = true;
+  auto made = Ground::Make(kCauseway, measurement.host(), plan);
+  if (!made.ok()) return outcome.error = made.error(), outcome;
+  Ground& ground = *made.value();
+  const double seconds = measurement.SecondsOf(row);
+  const uint32_t most = measurement.most();
+  Deaths deaths(ground, load.kernel.rounds, seconds + 6.0 * most + 4 * kPatienceS);
+  if (outcome.error = deaths.Start(); !outcome.error.empty()) return outcome;
+  Held before;
+  for (int kind = 0; kind < 3 && outcome.error.empty(); ++kind) {
+    before = Settled(
+        ground, [](const Held&) { return false; }, kCalmS);
+    outcome.error = deaths.Repeat(kind, seconds / 3, most, &outcome.figures);
+  }
+  // The same sessions live as before those that were killed with the last.
+  const Held after = Settled(
+      ground, [&](const Held& held) { return held.descriptors <= before.descriptors; }, kPatienceS / 4);
+  outcome.figures["lost"] = deaths.Lost();
+  deaths.End();
+  // What is left of them goes when the daemon has seen their end.
+  const Held ended = Settled(
+      ground, [](const Held& held) { return held.sessions == 0; }, kPatienceS / 4);
+  outcome.figures["left"] =
+      static_cast<double>(ended.sessions) +
+      std::max(0.0, static_cast<double>(after.descriptors) - static_cast<double>(before.descriptors));
+  return outcome;
+}
+
+}  // namespace causeway::bench::sharing

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all rows of one run have in common: how long they take, and the kernels, each measured when it is first needed.
+#pragma once
+#include <map>
+#include <string>
+
+#include "host_backend/common/result.h"
+#include "tools/bench/sharing/loads.h"
+#include "tools/bench/sharing/rows.h"
+#include "tools/bench/sharing/ways.h"
+
+namespace causeway::bench::sharing {
+
+// One thread.
+class Measurement {
+ public:
+  Measurement(Host host, double seconds, uint32_t most)
+      : host_(std::move(host)), seconds_(seconds), most_(most) {}
+
+  // "DEVICE, CUDA VERSION of the driver" of the native library. Fails where it has no GPU.
+  Result<std::string> Identify() const;
+
+  const Host& host() const { return host_; }
+  double SecondsOf(const Row& row) const { return seconds_ * row.lengths; }
+  // How many faults, kills or deaths of each kind there are at most; 0: as many as the row's time allows.
+  uint32_t most() const { return most_; }
+  // What a process with this load needs to know. Measures what is not known yet, on a GPU that nobody else uses now, and
+  // throws Failure where that does not go.
+  LoadPlan PlanOf(const Load& load, uint64_t seed);
+  // Milliseconds of a request of kInference with such kernels.
+  double RequestMsOf(double kernel_us);
+
+ private:
+  const Kernel& KernelOf(double us);
+  // For a child on the native library, as this user.
+  Place NativePlace() const { return {{{"CAUSEWAY", ""}}, -1, host_.native}; }
+
+  Host host_;
+  double seconds_;
+  uint32_t most_;
+  std::map<double, Kernel> kernels_;
+  std::map<double, double> requests_ms_;
+};
+
+}  // namespace causeway::bench::sharing
