@@ -4,7 +4,7 @@
 
 usage: figures_agree.py BUILD [--driver FILE] [--seconds N]
 
-Three sessions launch kernels: one always, one a tenth of the time, one never. `causeway top --json` and NVML, which this program asks
+Three sessions: one launches a kernel and waits, over and over, one works like a training step (crowded_load), and one does nothing. `causeway top --json` and NVML, which this program asks
 itself, look at the same seconds; the exporter is read at their end. Checked: the GPU time of each worker is what NVML says of its
 process, within 10 of 100, where NVML knows processes by the numbers that they have here; what a session holds is no more than NVML
 says of its process; the exporter's calls lie between two answers of `causeway status`. The table is printed in any case.
@@ -89,7 +89,7 @@ class Nvml:
 
 
 class Session:
-    """sharing_load, or a program that holds memory and sleeps."""
+    """crowded_load, or a program that holds memory and sleeps."""
 
     HOLDS = """
 import ctypes, sys
@@ -106,8 +106,8 @@ sys.stdin.readline()
         line = self.process.stdout.readline()
         expect(line == "ready\n", f"{words[0]} did not begin: {line}")
 
-    def go(self, seconds):
-        self.process.stdin.write(f"{seconds}\n")
+    def go(self):
+        self.process.stdin.write("go\n")
         self.process.stdin.flush()
 
     def end(self):
@@ -125,18 +125,14 @@ def scrape():
 
 def measure(options, host, nvml):
     """Rows of what each says, and the problems."""
-    load = options.build / "tests/bench/sharing_load"
+    load = options.build / "tests/bench/crowded_load"
     environment = dict(os.environ, CAUSEWAY=f"local:{host.socket}", LD_LIBRARY_PATH=str(options.build / "guest_lib"))
-    rounds, kernel_us = "1", "0"  # of an interpreter, whose kernels have no length
-    if not options.driver:
-        done = subprocess.run([load, "calibrate", "1000"], env=environment, capture_output=True, text=True, check=True, timeout=LIMIT_S)
-        rounds, kernel_us = done.stdout.split()
-    words = {"always": [load, "full", rounds, kernel_us], "sometimes": [load, "sometimes", rounds, kernel_us, "10000"],
-             "never": [sys.executable, "-c", Session.HOLDS]}
+    seconds = str(options.seconds + 6)
+    words = {"waits": [load, "wait", seconds], "steps": [load, "step", seconds], "sleeps": [sys.executable, "-c", Session.HOLDS]}
     sessions = {name: Session(line, environment) for name, line in words.items()}
     numbers = {each["pid"]: each for each in json.loads(host.status())["sessions"]}
-    for name in "always", "sometimes":
-        sessions[name].go(options.seconds + 6)
+    for name in "waits", "steps":
+        sessions[name].go()
     time.sleep(2)
     since_us = int(time.time() * 1e6)
     top = subprocess.run([host.bin / "causeway", "top", "--json", "-n", "1", "-d", str(options.seconds), "--socket", host.socket],

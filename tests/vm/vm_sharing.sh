@@ -33,13 +33,13 @@ start_daemon
 
 # In the guests: runs of a second, one after the other, until the VM is ended from outside.
 cat > "$work/extra/runs.sh" <<'TEXT'
-while echo 1 | /programs/sharing_load wait 1 0 > /tmp/run; do
-  grep -q '"count"' /tmp/run || break
+while echo | /programs/crowded_load wait 1 > /tmp/run; do
+  grep -q '^[0-9]' /tmp/run || break
   echo RUN-OK > /dev/console
 done
 echo RUN-FAILED > /dev/console
 TEXT
-"$configs/demo_initramfs.sh" --output "$work/initramfs" --library "$build/guest_lib/libcuda.so.1" --program "$build/tests/bench/sharing_load"
+"$configs/demo_initramfs.sh" --output "$work/initramfs" --library "$build/guest_lib/libcuda.so.1" --program "$build/tests/bench/crowded_load"
 (cd "$work/extra" && find . | cpio --quiet -o -H newc -R 0:0) >> "$work/initramfs"
 echo 'runs:root sh /runs.sh' > "$work/commands"
 for vm in one two; do
@@ -49,13 +49,13 @@ for vm in one two; do
 done
 
 control() { "$build/host_backend/causeway" "$@" --control-socket "$work/causeway.sock.control" > "$work/said" 2>&1 || daemon_failed "$*: $(cat "$work/said")"; }
-runs() { grep -ac RUN-OK "$work/console-$1" || true; }
+runs() { grep -ac RUN-OK "$work/console-$1" 2> /dev/null || true; }
 # until_ WHAT COMMAND...: at most two minutes.
 until_() {
   local what=$1
   shift
   for _ in $(seq 600); do
-    ! grep -aq RUN-FAILED "$work"/console-* || { tail -n 20 "$work"/console-* >&2; daemon_failed "a run failed."; }
+    ! grep -aqs RUN-FAILED "$work"/console-* || { tail -n 20 "$work"/console-* >&2; daemon_failed "a run failed."; }
     if "$@"; then return; fi
     sleep 0.2
   done
