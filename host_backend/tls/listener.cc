@@ -28,6 +28,9 @@ using daemon::LogLevel;
 // A guest whose machine is gone is noticed within 15 s.
 constexpr KeepAlive kKeepAlive{.idle_s = 5, .interval_s = 3, .probes = 3};
 constexpr int kMostAccepts = 16;  // before others get their turn
+// Connections that the kernel keeps until they are accepted. Beyond that it drops them, and a guest that comes beside a flood
+// would try again only after a second.
+constexpr int kMostWaiting = 1024;
 
 // The process of a connection: this program, anew.
 [[noreturn]] void ExecConnection(int socket, int control, pid_t parent) {
@@ -144,7 +147,7 @@ std::string Listener::Listen(const std::string& address, uint16_t port) {
   // So that [::] and 0.0.0.0 stand beside each other.
   if (socket && length == sizeof v6) setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
   if (!socket || bind(socket.get(), reinterpret_cast<sockaddr*>(&storage), length) != 0 ||
-      ::listen(socket.get(), int(kMaxHandshakes)) != 0) {
+      ::listen(socket.get(), kMostWaiting) != 0) {
     return "TLS connections at " + AddressText(storage, true) + " cannot be accepted: " + ErrnoText() +
            "; correct [tls] listen.";
   }

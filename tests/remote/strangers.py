@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What strangers who flood the port of causeway-tls cost: connections by the hundred thousand beside a guest that works.
 
-usage: strangers.py BUILD [--connections N] [--rounds N] [--seconds S] [--json FILE]
+usage: strangers.py BUILD [--connections N] [--rounds N] [--seconds S] [--processes N] [--json FILE]
 
 A guest with a session over TLS asks for the device's free memory all the time. Beside it, in turns: nobody; a flood of a listener that
 accepts and closes and is nothing of Causeway's, which says what the flood itself costs on this machine; the same flood of causeway-tls.
-The flood connects from sixteen addresses and, in turns, closes at once (a port scan), sends random bytes, sends a TLS record of random
-bytes, sends the beginning of a record and goes on byte by byte (slow loris, 200 at a time), and makes handshakes whose key nobody knows.
+Each process of the flood connects from sixteen addresses and, in turns, closes at once (a port scan), sends random bytes, sends a TLS record of random
+bytes, sends the beginning of a record and goes on byte by byte (slow loris, up to 200 at a time), and makes handshakes whose key nobody knows.
 Rounds are repeated until N connections were made to causeway-tls, at least --rounds of them. Printed: the guest's calls, median and p99 of each;
 connections; the most processes and memory of causeway-tls; lines of its log for each second. Exit status 1: the guest lost its session or had an error,
 a bound of docs/remote.md was passed, or something is left.
@@ -20,6 +20,7 @@ import pathlib
 import random
 import socket
 import statistics
+import struct
 import subprocess
 import sys
 import threading
@@ -51,17 +52,18 @@ for line in sys.stdin:
 """
 
 
-def flood(port, seconds, seed):
-    """A process of its own: connections for so many seconds; prints how many were made."""
-    random.seed(seed)
+def flood(port, seconds, place):
+    """A process of its own: connections for so many seconds, from sixteen addresses; prints how many were made."""
+    random.seed(os.getpid())
     end, made, slow = time.monotonic() + seconds, 0, []
     record = lambda body: bytes([22, 3, 1, len(body) >> 8, len(body) & 255]) + body
     while time.monotonic() < end:
         kind = made % 5
         stranger = socket.socket()
         stranger.settimeout(2)
+        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # no port is kept after its end
         try:
-            stranger.bind((f"127.0.0.{2 + made % 16}", 0))
+            stranger.bind((f"127.0.{place}.{2 + made % 16}", 0))
             stranger.connect(("127.0.0.1", port))
             made += 1
             if kind == 1:
@@ -147,15 +149,15 @@ class Strangers(remote_hosts_test.RemoteHostsTest):
         self.assertLessEqual(lines / busy_s, MOST_LINES_A_SECOND)
 
     def phase(self, guest, port):
-        strangers = None
+        strangers = []
         if port is not None:
-            strangers = subprocess.Popen([sys.executable, __file__, "--flood", str(port), str(self.options.seconds + 0.5)],
-                                         stdout=subprocess.PIPE, text=True)
+            strangers = [subprocess.Popen([sys.executable, __file__, "--flood", str(port), str(self.options.seconds + 0.5), str(place)],
+                                          stdout=subprocess.PIPE, text=True) for place in range(self.options.processes)]
             time.sleep(0.5)
         guest.stdin.write(f"{self.options.seconds}\n")
         guest.stdin.flush()
         row = json.loads(guest.stdout.readline() or self.fail("the guest has ended"))
-        row["made"] = int(strangers.communicate(timeout=sessions.LIMIT_S)[0]) if strangers else 0
+        row["made"] = sum(int(each.communicate(timeout=sessions.LIMIT_S)[0]) for each in strangers)
         return row
 
     @staticmethod
@@ -179,14 +181,15 @@ class Strangers(remote_hosts_test.RemoteHostsTest):
 
 
 def main():
-    if len(sys.argv) == 4 and sys.argv[1] == "--flood":
-        flood(int(sys.argv[2]), float(sys.argv[3]), os.getpid())
+    if len(sys.argv) == 5 and sys.argv[1] == "--flood":
+        flood(int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]))
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--connections", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--processes", type=int, default=4, help="that flood")
     parser.add_argument("--json", type=pathlib.Path)
     Strangers.options = options = parser.parse_args()
     build = options.build.resolve()

@@ -49,7 +49,7 @@ for vm in one two; do
 done
 
 control() { "$build/host_backend/causeway" "$@" --control-socket "$work/causeway.sock.control" > "$work/said" 2>&1 || daemon_failed "$*: $(cat "$work/said")"; }
-runs() { grep -ac RUN-OK "$work/console-$1" 2> /dev/null || true; }
+runs() { cat "$work/console-$1" 2> /dev/null | grep -ac RUN-OK || true; }
 # until_ WHAT COMMAND...: at most two minutes.
 until_() {
   local what=$1
