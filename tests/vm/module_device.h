@@ -89,6 +89,7 @@ void TestKilledProcess();
 void TestQuarantine();
 void TestAllSlots();
 void TestRemap();
+void TestRemapInPlace();
 void TestWipe();
 void TestStress();
 void TestCalls();

@@ -23,6 +23,7 @@ constexpr Test kTests[] = {
     {"quarantine", TestQuarantine},
     {"slots", TestAllSlots},
     {"remap", TestRemap},
+    {"remap_in_place", TestRemapInPlace},
     {"wipe", TestWipe},
     {"stress", TestStress},
     {"calls", TestCalls},

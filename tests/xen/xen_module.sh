@@ -19,12 +19,16 @@ cp "$here/../vm/fake_host.py" "$payload/"
   echo 'bound:root ! rmmod causeway'
   echo 'unload:root echo causeway-0 > /sys/bus/xen/drivers/causeway/unbind && rmmod causeway && ! grep -q causeway /proc/modules'
 } > "$work/commands"
-guest module "$work/commands"
+for type in $types; do
+  # A PV guest's mappings cannot be moved.
+  if [ "$type" = pv ]; then sed 's/ remap$/ remap_in_place/' "$work/commands"; else cat "$work/commands"; fi > "$work/commands_of_type"
+  guest "module_$type" "$work/commands_of_type"
+done
 cat > "$payload/steps.sh" <<TEXT
 . /causeway/xen_functions.sh
 echo 262144 > /sys/module/xen_gntalloc/parameters/limit
 for type in $types; do
-  PAUSED=-p create guest-\$type \$type module || continue
+  PAUSED=-p create guest-\$type \$type module_\$type || continue
   python3 /causeway/granted_host.py \$(xl domid guest-\$type) > /run/host.log 2>&1 &
   host=\$!
   until_true 300 grep -q offered /run/host.log
