@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Boots Xen and its domain 0 in QEMU's emulation, which needs no support of virtualisation by this machine.
-# usage: run_xen.sh --dom0 DIR --payload DIR --log FILE [--timeout S] [--xen-options TEXT] [--memory MIB]
+# usage: run_xen.sh --dom0 DIR --payload DIR --log FILE [--timeout S] [--xen-options TEXT] [--memory MIB]     (of these domain 0 has all but 1792)
 #   --dom0     what make_dom0.sh made
 #   --payload  becomes /causeway in domain 0; its steps.sh is run there
 # environment: QEMU: the program
@@ -35,7 +35,7 @@ cpu=EPYC,+svm,+npt,-smap,-smep,-monitor,-rdtscp,-xsave
 read -ra qemu <<< "${QEMU:-qemu-system-x86_64}"
 "${qemu[@]}" -accel tcg,thread=multi -M q35 -cpu "$cpu" -m "$memory" -smp 1 -nographic -no-reboot -net none -snapshot \
   -kernel "$dom0/xen" \
-  -append "console=com1 com1=115200,8n1 dom0_mem=1280M,max:1280M dom0_max_vcpus=1 cpuidle=0 loglvl=warning guest_loglvl=warning noreboot $xen_options" \
+  -append "console=com1 com1=115200,8n1 dom0_mem=$((memory - 1792))M,max:$((memory - 1792))M dom0_max_vcpus=1 cpuidle=0 loglvl=warning guest_loglvl=warning noreboot $xen_options" \
   -initrd "$dom0/vmlinux console=hvc0 quiet loglevel=4 panic=-1 oops=panic watchdog_thresh=60 mitigations=off random.trust_cpu=on,$dom0/dom0.initramfs" \
   -drive "file=$dom0/dom0.ext4,format=raw,if=none,id=root" -device ide-hd,drive=root,bus=ide.0 \
   -drive "file=$work/payload,format=raw,if=none,id=payload" -device ide-hd,drive=payload,bus=ide.1 \

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Everything that is tried of Xen's guests, one emulated machine after the other; of these ctest runs `vm.xen`, the shortest.
 # usage: xen_all.sh BUILD_DIR [--keep DIR]     (as root; about an hour of one processor)
+# environment: XEN_LOCK=FILE is locked (flock) for each machine, where several users share this one
 # exit status: 0 all passed; 77 something is missing here, which the last line explains; else the number of those that failed
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -9,24 +10,27 @@ build=$1 keep=''
 [ "${2:-}" != --keep ] || keep=$3
 failed=0
 try() { # NAME SCRIPT ARGUMENTS...
-  local status=0 name=$1 script=$2
+  local status=0 name=$1 script=$2 begun=$SECONDS
   shift 2
   echo "== $name: $script $build $*"
-  "$here/$script" "$build" "$@" ${keep:+--keep "$keep/$name"} || status=$?
+  ${XEN_LOCK:+flock "$XEN_LOCK"} "$here/$script" "$build" "$@" ${keep:+--keep "$keep/$name"} || status=$?
   [ "$status" != 77 ] || exit 77
   [ "$status" = 0 ] || { failed=$((failed + 1)); echo "== $name failed with status $status"; }
+  echo "== $name: $((SECONDS - begun)) s"
 }
 try limits xen_limits.sh
 try module xen_module.sh --types "pv pvh hvm"
 try programs xen_pv.sh --types "pv pvh hvm"
 try together xen_pv.sh --types "pv pvh hvm" --together
+try refused xen_pv.sh --refused --programs "vector_add device_printf"
 try doctor xen_doctor.sh --types "pv pvh"
 try tls xen_tls.sh --types "pv pvh"
 try figures xen_figures.sh
 try one_of_four xen_pv.sh --types "pv pvh" --vcpus 1/4 --programs "vector_add device_printf"
-# A PV guest cannot register memory.
-try memory_pv xen_pv.sh --programs '' --region 512 --driver "host_memory mempool memcpy unified_memory"
-try memory xen_pv.sh --types pvh --programs '' --region 512 --driver "host_memory mempool pointer memcpy unified_memory"
-try ends xen_ends.sh --types "pv pvh"
+# The programs of ../vm/vm_data.sh; a PV guest cannot register memory.
+memory="host_memory mempool memcpy memcpy_box memcpy_batch unified_memory"
+try memory_pv xen_pv.sh --programs '' --region 512 --killed --driver "$memory"
+try memory xen_pv.sh --types "pvh hvm" --programs '' --region 512 --killed --driver "$memory host_register registered_kinds registered_pages pointer"
+try ends xen_ends.sh --types "pv pvh hvm"
 echo "xen_all.sh: $failed failed"
 exit "$failed"

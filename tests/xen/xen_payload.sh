@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 # SPDX-License-Identifier: Apache-2.0
-# Sourced by the tests under Xen, with the build folder as $1 and the programs' names in `names`. Sets: here, build,
+# Sourced by the tests under Xen, with the build folder as $1, the programs' names in `names` and files of the build folder in `more`. Sets: here, build,
 # dom0 (what run_xen.sh boots), work and payload; fills payload with the daemon, the software GPU and guests.
 # environment: XEN_HERE=1 this machine is domain 0 of a Xen host, on which the guests are started, instead of an emulated
 # one; GPU_DRIVER=FILE libcuda.so.1 of its driver instead of the software GPU. docs/xen.md says what it needs.
@@ -43,6 +43,7 @@ ld -m elf_i386 -e start -Ttext 0x7c00 --oformat binary -o "$payload/boot_sector"
 options=()
 for name in $names; do options+=(--program "$programs/$name"); done
 for name in ${driver:-}; do options+=(--program "${DRIVER_TESTS:-$build/driver_tests}/driver_${name}_test"); done
+for file in ${more:-}; do options+=(--program "$build/$file"); done
 "$configs/demo_initramfs.sh" --output "$work/initramfs" --library "$build/guest_lib/libcuda.so.1" "${options[@]}"
 
 # guest NAME COMMANDS_FILE: the first memory of a guest that runs these commands (vm_configs/demo_init.sh).
@@ -62,7 +63,7 @@ run_payload() {
     umount /causeway
   else
     "$here/run_xen.sh" --dom0 "$dom0" --payload "$payload" --log "$work/console" --timeout "${XEN_TIMEOUT_S:-$1}" \
-      --xen-options "${xen_options:-}" || status=$?
+      --xen-options "${xen_options:-}" --memory "${memory:-3072}" || status=$?
   fi
   tr -d '\r' < "$work/console" > "$work/log"
   [ -z "$keep" ] || { mkdir -p "$keep" && cp "$work/log" "$keep/log"; }

@@ -2,14 +2,17 @@
 #include "host_backend/worker/addresses/arenas.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <future>
 #include <utility>
 
 #include "host_backend/worker/accounting/accounting.h"
 #include "host_backend/worker/addresses/guest_addresses.h"
 #include "host_backend/worker/driver/host_nodes.h"
+#include "host_backend/worker/process/output.h"
 #include "host_backend/worker/process/populate.h"
 #include "host_backend/worker/session/session.h"
 
@@ -66,11 +69,11 @@ CUresult Arenas::Add(uint64_t offset, uint64_t bytes, MemoryKind kind) {
       !TheGuestAddresses().Map(range, PROT_READ | PROT_WRITE, region_.fd, offset)) {
     return CUDA_ERROR_MAP_FAILED;
   }
-  Arena arena{bytes, nullptr};
+  Arena arena{bytes, nullptr, kind};
   const bool first = !std::exchange(has_arenas_, true);
   if (!first) {
     Populate(reinterpret_cast<std::byte*>(range.begin), bytes);
-    if (const CUresult result = Register(offset, &arena)) {
+    if (const CUresult result = Register(offset, &arena); result != CUDA_SUCCESS && !GoesOnWithout(arena)) {
       TheGuestAddresses().Retire(range);
       return result;
     }
@@ -143,10 +146,23 @@ CUresult Arenas::RegisterAt(void* address, Arena* arena, CUdeviceptr* on_device)
 CUresult Arenas::RestoreRegistrations() {
   for (auto& [offset, arena] : arenas_) {
     if (arena.context != nullptr || arena.leaving) continue;
-    if (const CUresult result = Register(offset, &arena)) return result;
+    const CUresult result = Register(offset, &arena);
+    if (result != CUDA_SUCCESS && !GoesOnWithout(arena)) return result;
   }
   if (!arenas_.empty()) RegisterCallbackWords();
   return CUDA_SUCCESS;
+}
+
+bool Arenas::GoesOnWithout(const Arena& arena) {
+  if (!region_.granted || arena.kind != MemoryKind::kStaging) return false;
+  if (!std::exchange(refusal_said_, true)) {
+    dprintf(
+        Output::LogFd(),
+        "causeway-worker[%d]: the driver registers no memory that is granted to a domain of Xen: copies go "
+        "through its own buffers, and pinned memory is refused\n",
+        getpid());
+  }
+  return true;
 }
 
 // What cannot be had is no error: callbacks have another way.
@@ -265,7 +281,7 @@ HostSpan Arenas::ResolveAddress(uint64_t address, uint64_t bytes) const {
   return Find(address, bytes);
 }
 
-// The guest's own word, which decides under which name the bytes are shown and nothing else.
+// The guest's own word: it decides under which name the bytes are shown, and whether the guest does without their registration.
 static MemoryKind KindOf(ArenaUse use) {
   if (use == ArenaUse::kStaging) return MemoryKind::kStaging;
   return use == ArenaUse::kManaged ? MemoryKind::kManaged : MemoryKind::kPinned;

@@ -8,6 +8,9 @@
 // as there is one. Registering, and above all its end, may wait for the device: a look-up must not wait with
 // it. So arenas change under change_mutex_, and what look-ups see under named_mutex_, which is taken after it
 // and held for a few instructions. Any thread.
+//
+// A driver may refuse to register pages that Xen's domain 0 grants to a guest. The session goes on without: staging buffers
+// are pageable memory for the driver, which copies through buffers of its own, and what programs pin is refused.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -68,6 +71,7 @@ class Arenas : public SessionPart {
   struct Arena {
     uint64_t bytes;
     CUcontext context;  // in which it is registered; null: in none
+    MemoryKind kind = MemoryKind::kPinned;
     bool leaving = false;
   };
   struct KnownContext {
@@ -84,7 +88,8 @@ class Arenas : public SessionPart {
   // The caller of these holds change_mutex_.
   bool TakeWindow(uint64_t address);
   CUresult RestoreRegistrations();
-  CUcontext AnyContext();  // that stays until the request ends; null: there is none
+  bool GoesOnWithout(const Arena& arena);  // that the driver has refused to register
+  CUcontext AnyContext();                  // that stays until the request ends; null: there is none
   CUresult Register(uint64_t offset, Arena* arena);
   CUresult RegisterAt(void* address, Arena* arena, CUdeviceptr* on_device = nullptr);
   void RegisterCallbackWords();
@@ -98,6 +103,7 @@ class Arenas : public SessionPart {
   std::mutex change_mutex_;  // guards what follows
   uint32_t refused_windows_ = 0;
   bool has_arenas_ = false;             // or had
+  bool refusal_said_ = false;           // that the driver registers no granted pages
   std::map<uint64_t, Arena> arenas_;    // by offset
   std::vector<KnownContext> contexts_;  // each may be ending
   Arena words_arena_{sizeof(CallbackWords), nullptr};
