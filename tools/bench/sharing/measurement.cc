@@ -10,6 +10,8 @@ namespace {
 constexpr uint64_t kQuickBytes = 1u << 20;
 constexpr double kLoad = 0.2;  // of the GPU's time, by requests of inference
 
+constexpr double kToEndS = 15;  // what a row needs beyond its time to end its processes
+
 }  // namespace
 
 Result<std::string> Measurement::Identify() const {
@@ -29,6 +31,12 @@ Result<std::string> Measurement::Identify() const {
       NativePlace());
   if (!crew.AwaitReady()) return Error{"No GPU can be used natively: " + crew.Complaint() + "."};
   return std::string(crew.cell(0).message.data());
+}
+
+double Measurement::LimitOf(const Row& row, bool counts) const {
+  const double own = SecondsOf(row),
+               left = (static_cast<double>(end_ns_) - static_cast<double>(NowNs())) / 1e9;
+  return counts && most_ != 0 ? std::max(own, left - kToEndS) : own;
 }
 
 const Kernel& Measurement::KernelOf(double us) {

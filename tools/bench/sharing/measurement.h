@@ -14,16 +14,19 @@ namespace causeway::bench::sharing {
 // One thread.
 class Measurement {
  public:
-  Measurement(Host host, double seconds, uint32_t most)
-      : host_(std::move(host)), seconds_(seconds), most_(most) {}
+  // `end_ns`: when all of it is to be over, by NowNs.
+  Measurement(Host host, double seconds, uint32_t most, uint64_t end_ns)
+      : host_(std::move(host)), seconds_(seconds), most_(most), end_ns_(end_ns) {}
 
   // "DEVICE, CUDA VERSION of the driver" of the native library. Fails where it has no GPU.
   Result<std::string> Identify() const;
 
   const Host& host() const { return host_; }
   double SecondsOf(const Row& row) const { return seconds_ * row.lengths; }
-  // How many faults, kills or deaths of each kind there are at most; 0: as many as the row's time allows.
+  // How many faults, kills or deaths of each kind there are at most through Causeway; 0: as many as the row's time allows.
   uint32_t most() const { return most_; }
+  // For how many seconds such a row goes on: for the row's own time, or, where there is a number, as long as that takes.
+  double LimitOf(const Row& row, bool counts) const;
   // What a process with this load needs to know. Measures what is not known yet, on a GPU that nobody else uses now, and
   // throws Failure where that does not go.
   LoadPlan PlanOf(const Load& load, uint64_t seed);
@@ -38,6 +41,7 @@ class Measurement {
   Host host_;
   double seconds_;
   uint32_t most_;
+  uint64_t end_ns_;
   std::map<double, Kernel> kernels_;
   std::map<double, double> requests_ms_;
 };

@@ -106,13 +106,13 @@ Result<Json> ReadBefore(const std::string& name) {
 }
 
 // One row in all ways, printed. False: something could not be measured.
-bool MeasureRow(Measurement& measurement, Report* report, const Row& row, double end_ms) {
+bool MeasureRow(Measurement& measurement, Report* report, const Row& row, uint64_t end_ns) {
   Measured measured{row, {}};
   bool complete = true;
   for (const Way way : report->ways) {
     if (!IsMeasured(row, way)) continue;
     Outcome outcome;
-    if (NowMs() + 1000 * ExpectedOf(row, report->seconds) > end_ms) {
+    if (NowNs() + static_cast<uint64_t>(ExpectedOf(row, report->seconds) * 1e9) > end_ns) {
       outcome.error = "left out, the time was over (--limit)";
     } else {
       const auto& alone = measured.outcomes[kAlone];
@@ -137,10 +137,11 @@ bool Draw(const std::string& json, const std::string& folder) {
 int Measure(const BenchOptions& options, const SharingOptions& wanted, std::vector<Row> rows, Report report) {
   Host host{NativeLibrary(options), options.daemon, options.quick};
   host.daemon.region_mib = options.quick ? kQuickRegionMib : kRegionMib;
-  Measurement measurement(host, wanted.seconds, wanted.faults);
   const auto before = ReadBefore(options.json_file);
   if (!before.ok()) return Fail(before.error());
   if (!wanted.pictures.empty() && options.json_file.empty() && !CanPlot()) return kBenchFailed;
+  const uint64_t end_ns = NowNs() + uint64_t{options.limit_s} * 1'000'000'000;
+  Measurement measurement(host, wanted.seconds, wanted.faults, end_ns);
   const auto device = measurement.Identify();
   if (!device.ok()) return Fail(device.error());
   report.device = device.value();
@@ -148,9 +149,8 @@ int Measure(const BenchOptions& options, const SharingOptions& wanted, std::vect
   report.seconds = wanted.seconds;
   report.test_only = options.quick || !options.daemon.driver.empty();
   std::printf("%s", HeaderOf(report).c_str());
-  const double end_ms = NowMs() + 1000.0 * options.limit_s;
   bool complete = true;
-  for (const Row& row : rows) complete = MeasureRow(measurement, &report, row, end_ms) && complete;
+  for (const Row& row : rows) complete = MeasureRow(measurement, &report, row, end_ns) && complete;
   AddTotals(&report, before.value());
   std::printf("%s", SummaryOf(report).c_str());
   const std::string json = JsonText(JsonOf(report)) + "\n";

@@ -47,7 +47,7 @@ class Deaths {
   }
   // Does it over and over, for so long or so often. "" or what failed; the figures are added.
   std::string Repeat(int kind, double seconds, uint32_t most, Figures* figures) {
-    const uint64_t end = NowNs() + static_cast<uint64_t>((most == 0 ? seconds : seconds + most * 2.0) * 1e9);
+    const uint64_t end = NowNs() + static_cast<uint64_t>(seconds * 1e9);
     uint32_t times = 0;
     double longest_ms = 0;
     for (; NowNs() < end && (most == 0 || times < most); ++times) {
@@ -161,9 +161,9 @@ Outcome MeasureDeaths(Measurement& measurement, const Row& row) {
   auto made = Ground::Make(kCauseway, measurement.host(), plan);
   if (!made.ok()) return outcome.error = made.error(), outcome;
   Ground& ground = *made.value();
-  const double seconds = measurement.SecondsOf(row);
   const uint32_t most = measurement.most();
-  Deaths deaths(ground, load.kernel.rounds, seconds + 6.0 * most + 4 * kPatienceS);
+  const double seconds = measurement.LimitOf(row, most != 0);
+  Deaths deaths(ground, load.kernel.rounds, 3 * seconds + 4 * kPatienceS);
   if (outcome.error = deaths.Start(); !outcome.error.empty()) return outcome;
   Held before;
   for (int kind = 0; kind < 3 && outcome.error.empty(); ++kind) {

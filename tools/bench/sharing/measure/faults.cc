@@ -10,7 +10,7 @@ namespace causeway::bench::sharing {
 namespace {
 
 constexpr int kOthers = 3;
-constexpr int kAtOnce = 2;  // processes of the VM that misbehaves
+constexpr int kAtOnce = 4;  // processes of the VM that misbehaves
 constexpr double kCalmS = 1, kKilledAfterS = 0.02, kPatienceS = 20;
 
 uint64_t NsOf(double seconds) {
@@ -110,9 +110,8 @@ Outcome MeasureFaults(Measurement& measurement, const Row& row, Way way) {
   if (!made.ok()) return outcome.error = made.error(), outcome;
   const Ground& ground = *made.value();
   const double seconds = measurement.SecondsOf(row), calm = std::min(kCalmS, seconds / 4);
-  // With a number, the time is what that needs, and this bounds it.
-  const uint32_t most = measurement.most();
-  const double limit = most == 0 ? seconds : seconds + most * (kFaults + 1) * 2.0;
+  const uint32_t most = way == kCauseway ? measurement.most() : 0;
+  const double limit = measurement.LimitOf(row, most != 0);
   Crew crew(kStartLimitS + limit + calm + 2 * kPatienceS);
   for (int user = 0; user < kOthers; ++user) {
     crew.Add(
