@@ -23,6 +23,16 @@ NOBODY = 65534
 CAUSEWAY = DRIVER = ""
 CAN_DRAW = subprocess.run(["python3", "-c", "import matplotlib"], capture_output=True, check=False).returncode == 0
 WAYS = ["native", "slices", "causeway"]
+STAND_IN = """#!/usr/bin/python3
+import ctypes, sys, time
+driver = ctypes.CDLL("libcuda.so.1")
+driver.cuInit(0)
+print("ready", flush=True)
+sys.stdin.readline()
+while True:
+    time.sleep(0.01)
+    print(1000000, flush=True)
+"""
 
 
 def bench(*arguments, **more):
@@ -127,6 +137,26 @@ class Sharing(unittest.TestCase):
         answer = bench("--pictures", str(self.folder), "--rows", "wait1", "--seconds", "0.2", "--ways", "native", "--json", str(self.table))
         self.assertEqual(answer.returncode, 3, answer.stdout + answer.stderr)
         self.assertTrue(json.loads(self.table.read_text(encoding="utf-8"))["rows"])
+
+    @unittest.skipUnless(os.path.exists("/usr/bin/python3"), "the stand-in is a program of Python's")
+    def test_programs(self):
+        os.chmod(self.folder, 0o755)
+        answer = bench("--rows", "torch", "--seconds", "0.2", "--ways", "native", environment={"PATH": str(self.folder)})
+        self.assertEqual(answer.returncode, 3, answer.stdout + answer.stderr)
+        self.assertIn("native: PyTorch does not come to work: python3 cannot be started: No such file or directory", answer.stdout)
+        # In PyTorch's place, a program that every user can run, which loads the driver and does nothing with it.
+        stand_in = self.folder / "python3"
+        stand_in.write_text(STAND_IN, encoding="utf-8")
+        stand_in.chmod(0o755)
+        path = {"PATH": f"{self.folder}:{os.environ['PATH']}"}
+        report = self.report("--rows", "torch", "--seconds", "0.2", "--ways", ",".join(WAYS), environment=path)
+        figures = {figure["id"]: figure["values"] for figure in report["rows"][0]["figures"]}
+        self.assertEqual(figures["p50"], {way: 1000 for way in WAYS})
+        self.assertGreater(figures["steps"]["causeway"], 0)
+        # One that does not use the library of the way is not measured as if it did.
+        stand_in.write_text(stand_in.read_text(encoding="utf-8").replace("driver.cuInit(0)", "0"), encoding="utf-8")
+        report = self.report("--rows", "torch", "--seconds", "0.2", "--ways", "causeway", expected=3, environment=path)
+        self.assertEqual(report["rows"][0]["errors"]["causeway"], "a process has no session: it does not use Causeway's library")
 
     def test_the_list(self):
         listed = bench("--list").stdout

@@ -191,6 +191,8 @@ void Run(Stage& stage, Cell& cell, const LoadPlan& plan) {
     case Work::kTraining:
       Train(stage, cell, worker, plan);
       break;
+    case Work::kProgram:  // RunProgram does that
+      break;
   }
   stage.AwaitStop();
 }

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "tools/bench/sharing/program.h"
+
 namespace causeway::bench::sharing {
 namespace {
 
@@ -28,7 +30,7 @@ Result<std::string> Measurement::Identify() const {
                       version / 1000, version % 1000 / 10);
         stage.Ready(cell);
       },
-      NativePlace());
+      NativePlace(host_));
   if (!crew.AwaitReady()) return Error{"No GPU can be used natively: " + crew.Complaint() + "."};
   return std::string(crew.cell(0).message.data());
 }
@@ -54,7 +56,7 @@ const Kernel& Measurement::KernelOf(double us) {
         cell.values[1] = static_cast<uint64_t>(kernel.us * 1e6);
         stage.Ready(cell);
       },
-      NativePlace());
+      NativePlace(host_));
   if (!crew.AwaitReady()) {
     kernels_.erase(entry);
     throw Failure("the kernels cannot be measured: " + crew.Complaint());
@@ -63,21 +65,22 @@ const Kernel& Measurement::KernelOf(double us) {
                           static_cast<double>(crew.cell(0).values[1]) / 1e6};
 }
 
-double Measurement::RequestMsOf(double kernel_us) {
+double Measurement::RequestMsOf(const Load& load) {
   constexpr double kQuickMs = 10;
   if (host_.quick) return kQuickMs;
-  const LoadPlan plan{{}, KernelOf(kernel_us)};
-  const auto [entry, is_new] = requests_ms_.try_emplace(kernel_us);
+  const LoadPlan plan{load, KernelOf(load.kernel_us)};
+  const auto [entry, is_new] = requests_ms_.try_emplace({load.script, load.kernel_us});
   if (!is_new) return entry->second;
   Crew crew(kStartLimitS);
   crew.Add(
       1,
       [plan](Stage& stage, Cell& cell, int) {
-        const Gpu gpu;
-        cell.values[0] = static_cast<uint64_t>(RequestMs(gpu, plan) * 1e6);
+        const double ms =
+            plan.load.work == Work::kProgram ? ProgramUnitMs(plan.load.script) : RequestMs(Gpu(), plan);
+        cell.values[0] = static_cast<uint64_t>(ms * 1e6);
         stage.Ready(cell);
       },
-      NativePlace());
+      NativePlace(host_));
   if (!crew.AwaitReady()) {
     requests_ms_.erase(entry);
     throw Failure("a request cannot be measured: " + crew.Complaint());
@@ -87,7 +90,8 @@ double Measurement::RequestMsOf(double kernel_us) {
 
 LoadPlan Measurement::PlanOf(const Load& load, uint64_t seed) {
   LoadPlan plan{load, KernelOf(load.kernel_us), 0, seed};
-  if (load.work == Work::kInference) plan.request_gap_us = RequestMsOf(load.kernel_us) * 1e3 / kLoad;
+  if (load.work == Work::kProgram) ReadProgram();
+  if (AnswersRequests(load)) plan.request_gap_us = RequestMsOf(load) * 1e3 / kLoad;
   if (!host_.quick) return plan;
   plan.load.bytes = std::min(plan.load.bytes, kQuickBytes);
   plan.step_kernels = plan.token_kernels = plan.tokens = 2;

@@ -30,20 +30,18 @@ class Measurement {
   // What a process with this load needs to know. Measures what is not known yet, on a GPU that nobody else uses now, and
   // throws Failure where that does not go.
   LoadPlan PlanOf(const Load& load, uint64_t seed);
-  // Milliseconds of a request of kInference with such kernels.
-  double RequestMsOf(double kernel_us);
+  // Milliseconds of a request of kInference, or of a program's. Likewise.
+  double RequestMsOf(const Load& load);
 
  private:
   const Kernel& KernelOf(double us);
-  // For a child on the native library, as this user.
-  Place NativePlace() const { return {{{"CAUSEWAY", ""}}, -1, host_.native}; }
 
   Host host_;
   double seconds_;
   uint32_t most_;
   uint64_t end_ns_;
   std::map<double, Kernel> kernels_;
-  std::map<double, double> requests_ms_;
+  std::map<std::pair<std::string, double>, double> requests_ms_;  // by script and kernel_us
 };
 
 }  // namespace causeway::bench::sharing

@@ -167,6 +167,19 @@ void AddPrograms(std::vector<Row>* rows) {
   inference.ways = kCausewayAlone;
   for (FigureGoal& figure : inference.figures) figure.goal = kNone;
   rows->push_back(inference);
+  Row torch{"torch",
+            "GPT-2 beside training, both by PyTorch",
+            {{.user = 0, .work = Work::kProgram, .script = "inference"},
+             {.user = 1, .work = Work::kProgram, .script = "training"}},
+            {{"p50", "p50 of a request", "us", 0, kTimesAtMost, 1.1, kAlone},
+             {"p99", "p99 of a request", "us", 0, kTimesAtMost, 1.3, kAlone},
+             {"requests", "requests a second", "1/s", 1},
+             {"steps", "steps of the training a second", "1/s", 2}}};
+  torch.terms = {{0, "class = \"latency\""}};
+  torch.lengths = 5;
+  torch.expected_s = 25;
+  torch.only_named = true;
+  rows->push_back(torch);
   for (const int count : {2, 4, 8}) {
     Load training{.work = Work::kTraining, .kernel_us = 100, .gap_us = 4000};
     const std::string number = std::to_string(count);

@@ -26,6 +26,7 @@ enum class Work {
   kCopy,       // copies `bytes` of pinned memory to the device, over and over
   kInference,  // requests at random times, each a chain of short kernels with a wait for each token
   kTraining,   // steps of many kernels, with a wait at the end of each and gap_us of the processor between
+  kProgram,    // what the script does (program.h)
 };
 
 // One process of a user.
@@ -35,7 +36,11 @@ struct Load {
   double kernel_us = 0;  // how long a kernel takes on the idle GPU; 0: it does nothing
   double gap_us = 0;
   uint64_t bytes = 0;
+  std::string script = {};  // of kProgram: "inference" or "training"
 };
+inline bool AnswersRequests(const Load& load) {
+  return load.work == Work::kInference || load.script == "inference";
+}
 
 enum class Goal {
   kNone,
@@ -74,8 +79,9 @@ struct Row {
   Change change = {};
   unsigned ways = kEveryWay;  // which measure it, as bits
   Runner runner = Runner::kLoads;
-  double lengths = 1;     // so many times --seconds
-  double expected_s = 0;  // beside that, of each way, on a GPU
+  double lengths = 1;       // so many times --seconds
+  bool only_named = false;  // not measured unless it is asked for
+  double expected_s = 0;    // beside that, of each way, on a GPU
 };
 
 std::vector<Row> SharingRows();

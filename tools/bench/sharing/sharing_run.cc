@@ -32,7 +32,8 @@ bool Matches(const Row& row, const std::string& pattern) {
 // Of a pattern that is a row's id, that row alone.
 Result<std::vector<Row>> ChosenRows(const std::vector<std::string>& patterns) {
   const std::vector<Row> all = SharingRows();
-  std::vector<bool> chosen(all.size(), patterns.empty());
+  std::vector<bool> chosen(all.size(), false);
+  for (size_t i = 0; i < all.size() && patterns.empty(); ++i) chosen[i] = !all[i].only_named;
   for (const std::string& pattern : patterns) {
     const auto exact =
         std::find_if(all.begin(), all.end(), [&](const Row& row) { return row.id == pattern; });

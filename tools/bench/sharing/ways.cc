@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <sstream>
 #include <string_view>
 
@@ -84,20 +85,48 @@ Result<std::unique_ptr<Ground>> Ground::Make(Way way, const Host& host, const Da
     if (!plan.takes_turns) unsetenv(kTurnsVariable);
     if (!started.ok()) return Error{started.error()};
     ground->daemon_.reset(started.value());
+    if (plan.programs) {
+      if (std::string text = ground->CopyLibraries(); !text.empty()) return Error{text};
+    }
   }
   return ground;
 }
 
+std::string Ground::CopyLibraries() {
+  namespace fs = std::filesystem;
+  const fs::path to = fs::path(daemon_->socket()).parent_path() / "libraries";
+  std::error_code error;
+  fs::create_directory(to, error);
+  for (const char* name : {"libcuda.so.1", "libnvidia-ml.so.1"}) {
+    const fs::path from = fs::path(daemon_->guest_library_folder()) / name;
+    if (!error && fs::exists(from)) fs::copy_file(from, to / name, error);
+    if (!error) fs::permissions(to, fs::perms(0755), error);
+  }
+  if (error) return "Causeway's libraries cannot be copied to " + to.string() + ": " + error.message() + ".";
+  libraries_ = to.string();
+  return {};
+}
+
+Place NativePlace(const Host& host, int user) {
+  Place place{WithoutOwn(true), user, host.native};
+  // For programs, which find it by its name.
+  if (host.native.find('/') != std::string::npos)
+    place.environment.emplace_back("LD_LIBRARY_PATH",
+                                   std::filesystem::absolute(host.native).parent_path().string());
+  return place;
+}
+
 Place Ground::PlaceOf(int user) const {
-  Place place{WithoutOwn(way_ != kCauseway), way_ == kMps ? -1 : kFirstUser + user, host_.native};
-  if (way_ == kMps) {
+  if (way_ != kCauseway) {
+    Place place = NativePlace(host_, way_ == kMps ? -1 : kFirstUser + user);
+    if (way_ != kMps) return place;
     for (const auto& each : mps_->environment()) place.environment.push_back(each);
+    return place;
   }
-  if (way_ == kCauseway) {
-    place.library = daemon_->guest_library_folder() + "/libcuda.so.1";
-    place.environment.emplace_back("CAUSEWAY", daemon_->address());
-    place.environment.emplace_back("CAUSEWAY_LOG", "off");
-  }
+  Place place{WithoutOwn(false), kFirstUser + user, daemon_->guest_library_folder() + "/libcuda.so.1"};
+  place.environment.emplace_back("CAUSEWAY", daemon_->address());
+  place.environment.emplace_back("CAUSEWAY_LOG", "off");
+  if (!libraries_.empty()) place.environment.emplace_back("LD_LIBRARY_PATH", libraries_);
   return place;
 }
 

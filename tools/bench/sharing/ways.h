@@ -31,6 +31,8 @@ struct DaemonPlan {
   int users = 1;
   uint32_t spares = 0;  // workers for whoever comes first, beside one for each user
   bool takes_turns = true;
+  bool programs =
+      false;  // they find Causeway's libraries by LD_LIBRARY_PATH, in a folder that every user can read
   bool outlived = false;  // sessions live on when the daemon is killed, until the next one is there
 };
 
@@ -53,8 +55,11 @@ class Ground {
  private:
   Ground(Way way, const Host& host) : way_(way), host_(host) {}
 
+  std::string CopyLibraries();
+
   Way way_;
   const Host& host_;
+  std::string libraries_;  // that folder, where there is one
   std::unique_ptr<command::PrivateDaemon> daemon_;
   std::unique_ptr<MpsServer> mps_;
 };
@@ -63,6 +68,9 @@ class Ground {
 inline constexpr double kStartLimitS = 60;
 // How many of the first `count` of the crew have failed or ended by themselves.
 int LostOf(Crew& crew, int count);
+
+// Where a child natively works: as this user, or as that one.
+Place NativePlace(const Host& host, int user = -1);
 
 // Whether NVIDIA's MPS is installed here.
 bool HasMps();

@@ -88,6 +88,7 @@ double ErrorOf(const Row& row, const ByUser& had) {
 void TellLatency(const Seen& seen, Outcome* outcome) {
   const Work work = seen.plans[0].load.work;
   if (work == Work::kFull || work == Work::kTraining) return;
+  const bool requests = AnswersRequests(seen.plans[0].load);
   Figures& figures = outcome->figures;
   double worst = -1, count = 0;
   for (size_t i = 0; i < seen.plans.size(); ++i) {
@@ -102,7 +103,7 @@ void TellLatency(const Seen& seen, Outcome* outcome) {
     worst = figures["p99"] = p99;
     figures["p50"] = Percentile(samples, 0.5) / 1e3;
     figures["p999"] = Percentile(samples, 0.999) / 1e3;
-    if (work != Work::kInference) continue;
+    if (!requests) continue;
     outcome->details["latency_us"] = Json::array();
     const size_t step = std::max<size_t>(1, samples.size() / 200);
     for (size_t at = 0; at < samples.size(); at += step)
@@ -110,7 +111,7 @@ void TellLatency(const Seen& seen, Outcome* outcome) {
           {Rounded(double(at + 1) / double(samples.size())), Rounded(samples[at] / 1e3)});
     outcome->details["latency_us"].push_back({1, Rounded(samples.back() / 1e3)});
   }
-  figures[work == Work::kInference ? "requests" : "calls"] = count / seen.seconds;
+  figures[requests ? "requests" : "calls"] = count / seen.seconds;
 }
 
 void TellShares(const Seen& seen, Work work, Outcome* outcome) {
@@ -212,6 +213,10 @@ void TellTogether(const Seen& seen, Outcome* outcome) {
 // The second process never stops.
 void TellBeside(const Seen& seen, Outcome* outcome) {
   if (seen.plans.size() < 2) return;
+  if (seen.plans[1].load.work == Work::kProgram) {
+    outcome->figures["steps"] = static_cast<double>(seen.crew.cell(1).count) / seen.seconds;
+    return;
+  }
   const double training = Sum(WorkOf(seen, Work::kFull)) / 1e6 / seen.seconds;
   const double busy = outcome->figures["requests"] * seen.request_ms / 1e3;
   outcome->figures["training"] = training;

@@ -7,6 +7,7 @@
 
 #include "tools/bench/sharing/measure/figures_of.h"
 #include "tools/bench/sharing/measure/special.h"
+#include "tools/bench/sharing/program.h"
 
 namespace causeway::bench::sharing {
 namespace {
@@ -51,15 +52,23 @@ Outcome MeasureLoads(Measurement& measurement, const Row& row, Way way, const Ou
     if (way != kAlone || plans.empty()) plans.push_back(measurement.PlanOf(load, plans.size() + 1));
   }
   const double seconds = measurement.SecondsOf(row);
-  auto made = Ground::Make(way, measurement.host(), {row.terms, UsersOf(row)});
+  auto made = Ground::Make(
+      way, measurement.host(),
+      {.terms = row.terms, .users = UsersOf(row), .programs = row.loads[0].work == Work::kProgram});
   if (!made.ok()) return outcome.error = made.error(), outcome;
   Ground& ground = *made.value();
   Crew crew(kStartLimitS + seconds);
   for (const LoadPlan& plan : plans)
     crew.Add(
-        1, [&plan](Stage& stage, Cell& cell, int) { Run(stage, cell, plan); },
+        1,
+        [&plan](Stage& stage, Cell& cell, int) {
+          plan.load.work == Work::kProgram ? RunProgram(stage, cell, plan) : Run(stage, cell, plan);
+        },
         ground.PlaceOf(plan.load.user));
   if (!crew.AwaitReady()) return outcome.error = crew.Complaint(), outcome;
+  // A program that does not find Causeway's library would be measured natively.
+  if (way == kCauseway && ground.Status().value("sessions", Json::array()).size() < plans.size())
+    return outcome.error = "a process has no session: it does not use Causeway's library", outcome;
   Timeline timeline;
   if (way == kCauseway) ReadShares(ground, UsersOf(row), -1, &timeline);
   crew.Go(seconds);
@@ -74,8 +83,7 @@ Outcome MeasureLoads(Measurement& measurement, const Row& row, Way way, const Ou
   timeline.lost = LostOf(crew, crew.size());
   if (timeline.lost > 0 && row.change.after == 0) return outcome.error = crew.Complaint(), outcome;
   crew.Finish();
-  const double request_ms =
-      row.loads[0].work == Work::kInference ? measurement.RequestMsOf(row.loads[0].kernel_us) : 0;
+  const double request_ms = AnswersRequests(row.loads[0]) ? measurement.RequestMsOf(row.loads[0]) : 0;
   Tell({row, way, plans, crew, seconds, timeline, request_ms, alone}, &outcome);
   return outcome;
 }
