@@ -160,7 +160,7 @@ class Sharing(unittest.TestCase):
 
     def test_the_list(self):
         listed = bench("--list").stdout
-        self.assertRegex(listed, r"(?m)^wait4 +four launch and wait +\S+ s each +native,slices")
+        self.assertRegex(listed, r"(?m)^wait4 +four launch and wait +\S+ s +native,slices")
         self.assertRegex(listed, r"calls a second together +>= 100000\n")
         self.assertRegex(listed, r"About \d+ s for all of these\.\n$")
 

@@ -10,8 +10,8 @@ namespace {
 
 using enum Goal;
 
-// Seconds that a way takes to start and end the processes of a row, beside the row's own time.
-constexpr double kUsualStart = 2.5;
+// Seconds that a way takes to start and end the processes of a row: contexts start one after the other.
+constexpr double kStartS = 1.5, kStartOfEachS = 0.6;
 constexpr uint64_t kGiB = uint64_t{1} << 30;
 
 std::vector<Load> Each(int first, int last, Load load) {
@@ -177,7 +177,7 @@ void AddPrograms(std::vector<Row>* rows) {
              {"steps", "steps of the training a second", "1/s", 2}}};
   torch.terms = {{0, "class = \"latency\""}};
   torch.lengths = 5;
-  torch.expected_s = 25;
+  torch.start_s = 25;
   torch.only_named = true;
   rows->push_back(torch);
   for (const int count : {2, 4, 8}) {
@@ -223,7 +223,7 @@ void AddSpecial(std::vector<Row>* rows) {
   faults.ways = kEveryWay & ~(1u << kAlone);
   faults.runner = Runner::kFaults;
   faults.lengths = 3;
-  faults.expected_s = 5;
+  faults.start_s = 5;
   rows->push_back(faults);
 
   Row sessions{"sessions",
@@ -235,7 +235,7 @@ void AddSpecial(std::vector<Row>* rows) {
                 {"gpu", "of what one alone does, together", "", 3}}};
   sessions.ways = kCausewayAlone;
   sessions.runner = Runner::kSessions;
-  sessions.expected_s = 35;
+  sessions.start_s = 35;
   rows->push_back(sessions);
 
   Row deaths{"deaths", "daemon killed, arbiter stopped, holder of the turn killed", {}, {}};
@@ -251,7 +251,7 @@ void AddSpecial(std::vector<Row>* rows) {
   deaths.ways = kCausewayAlone;
   deaths.runner = Runner::kDeaths;
   deaths.lengths = 4;
-  deaths.expected_s = 8;
+  deaths.start_s = 8;
   rows->push_back(deaths);
 }
 
@@ -271,8 +271,14 @@ std::vector<Row> SharingRows() {
   AddCopies(&rows);
   AddPrograms(&rows);
   AddSpecial(&rows);
-  for (Row& row : rows) row.expected_s = std::max(row.expected_s, kUsualStart);
   return rows;
+}
+
+double ExpectedOf(const Row& row, Way way, double seconds) {
+  const size_t processes = way == kAlone ? 1 : std::max<size_t>(row.loads.size(), 1);
+  const double start =
+      row.start_s > 0 ? row.start_s : kStartS + kStartOfEachS * static_cast<double>(processes);
+  return row.lengths * seconds + start;
 }
 
 double WeightOf(const Row& row, int user) {

@@ -81,10 +81,12 @@ struct Row {
   Runner runner = Runner::kLoads;
   double lengths = 1;       // so many times --seconds
   bool only_named = false;  // not measured unless it is asked for
-  double expected_s = 0;    // beside that, of each way, on a GPU
+  double start_s = 0;       // of each way, beside that; 0: as processes usually take
 };
 
 std::vector<Row> SharingRows();
+// How many seconds a row takes in that way, about, on a GPU.
+double ExpectedOf(const Row& row, Way way, double seconds);
 // The weight that `terms` give the user, or the usual one.
 double WeightOf(const Row& row, int user);
 // How many users there are.

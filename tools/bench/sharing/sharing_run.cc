@@ -69,9 +69,6 @@ Result<std::vector<Way>> ChosenWays(const std::vector<std::string>& names,
   return ways;
 }
 
-double ExpectedOf(const Row& row, double seconds) {
-  return row.lengths * seconds + row.expected_s;
-}
 bool IsMeasured(const Row& row, Way way) {
   return (row.ways & 1u << way) != 0;
 }
@@ -79,14 +76,15 @@ bool IsMeasured(const Row& row, Way way) {
 int List(const std::vector<Row>& rows, const std::vector<Way>& ways, double seconds) {
   double all = 0;
   for (const Row& row : rows) {
-    const double each = ExpectedOf(row, seconds);
+    double own = 0;
     std::string names;
     for (const Way way : ways) {
       if (!IsMeasured(row, way)) continue;
       names += std::string(names.empty() ? "" : ",") + kWayNames[way];
-      all += each;
+      own += ExpectedOf(row, way, seconds);
     }
-    std::printf("%-18s %-58s %5.1f s each  %s\n", row.id.c_str(), row.name.c_str(), each, names.c_str());
+    all += own;
+    std::printf("%-18s %-58s %5.1f s  %s\n", row.id.c_str(), row.name.c_str(), own, names.c_str());
     for (const FigureGoal& figure : row.figures) {
       if (figure.goal != Goal::kNone)
         std::printf("  %-55s %s\n", figure.name.c_str(), GoalText(figure).c_str());
@@ -113,7 +111,7 @@ bool MeasureRow(Measurement& measurement, Report* report, const Row& row, uint64
   for (const Way way : report->ways) {
     if (!IsMeasured(row, way)) continue;
     Outcome outcome;
-    if (NowNs() + static_cast<uint64_t>(ExpectedOf(row, report->seconds) * 1e9) > end_ns) {
+    if (NowNs() + static_cast<uint64_t>(ExpectedOf(row, way, report->seconds) * 1e9) > end_ns) {
       outcome.error = "left out, the time was over (--limit)";
     } else {
       const auto& alone = measured.outcomes[kAlone];
