@@ -39,6 +39,7 @@
 #include "host_backend/worker/process/daemon_link.h"
 #include "host_backend/worker/session/channels.h"
 #include "host_backend/worker/session/dispatcher.h"
+#include "host_backend/worker/slices/channel_groups.h"
 #include "host_backend/worker/start/checkpointer.h"
 #include "host_backend/worker/start/confinement.h"
 #include "host_backend/worker/start/pageable_access.h"
@@ -267,6 +268,7 @@ int Run(int control, const std::string& driver_path, const ConfinementOptions& o
                                     const WorkerUsage usage = UsageOf(*serves);
                                     send(control, &usage, sizeof usage, MSG_DONTWAIT | MSG_NOSIGNAL);
                                   });
+    session->submissions().Watch(session->objects(), TheChannelGroups());
   }
   session->part<Channels>().Open(0);
   const int client = ClientSocket(received);

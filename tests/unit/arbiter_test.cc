@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "tests/unit/virtual_gpu.h"
@@ -268,6 +269,7 @@ TEST(Arbiter, WhoSleptDoesNotShutOutOthers) {
 // another VM comes, and is charged: both have the same in the end.
 TEST(Arbiter, WhatWasQueuedAloneIsCharged) {
   VirtualGpu gpu;
+  gpu.sets_slices = false;
   const size_t greedy = gpu.AddVm({}), late = gpu.AddVm({});
   for (int i = 0; i < 4; ++i) gpu.Start({.vm = greedy, .burst = 1022});
   gpu.Run(10 * kMs);
@@ -308,6 +310,7 @@ TEST(Arbiter, AKernelThatWaitsForALaterLaunchGetsIt) {
 
 TEST(Arbiter, AnEndlessKernelKeepsNoTurn) {
   VirtualGpu gpu;
+  gpu.sets_slices = false;
   gpu.Start({.vm = gpu.AddVm({}), .kernel_ns = 1000 * kSecond, .waits = true});
   const size_t first = gpu.AddVm({}), second = gpu.AddVm({});
   gpu.Start({.vm = first});
@@ -317,6 +320,69 @@ TEST(Arbiter, AnEndlessKernelKeepsNoTurn) {
   // The GPU's own slices give the endless kernel half beside whoever has the turn; the others share the rest.
   EXPECT_GT(shares[first] + shares[second], 0.33);
   EXPECT_NEAR(shares[first], shares[second], 0.02);
+}
+
+// Where workers can set time slices, it has its part by weight.
+TEST(Arbiter, ASliceBoundsAnEndlessKernel) {
+  for (const uint32_t weight : {50, 100, 400}) {
+    VirtualGpu gpu;
+    const size_t endless = gpu.AddVm(Weight(weight)), first = gpu.AddVm({}), second = gpu.AddVm({});
+    gpu.Start({.vm = endless, .kernel_ns = 1000 * kSecond, .waits = true});
+    gpu.Start({.vm = first});
+    gpu.Start({.vm = second});
+    gpu.Run(500 * kMs);
+    const std::vector<double> parts = Parts(gpu.Run(2 * kSecond));
+    // A little more: between two turns of the others it is alone.
+    EXPECT_NEAR(parts[endless], weight / (weight + 200.0) + 0.03, 0.06) << weight;
+    EXPECT_NEAR(parts[first], parts[second], 0.03);
+    RecordProperty("percent_at_" + std::to_string(weight), static_cast<int>(100 * parts[endless]));
+  }
+}
+
+TEST(Arbiter, EndlessKernelsOfManyProcessesHaveOneShare) {
+  VirtualGpu gpu;
+  const size_t endless = gpu.AddVm({}), other = gpu.AddVm({});
+  for (int i = 0; i < 4; ++i) gpu.Start({.vm = endless, .kernel_ns = 1000 * kSecond, .waits = true});
+  gpu.Start({.vm = other});
+  gpu.Run(500 * kMs);
+  EXPECT_NEAR(Parts(gpu.Run(2 * kSecond))[endless], 0.5, 0.05);
+  gpu.sets_slices = false;
+  gpu.Run(100 * kMs);
+  EXPECT_GT(Parts(gpu.Run(2 * kSecond))[endless], 0.7);
+}
+
+// Slices are for work that does not end; the driver's own come back after it.
+TEST(Arbiter, SlicesAreTheDriversOtherwise) {
+  VirtualGpu gpu;
+  const size_t first = gpu.AddVm({}), second = gpu.AddVm({});
+  VirtualProcess& process = gpu.Start({.vm = first, .kernel_ns = 300 * kMs, .waits = true});
+  gpu.Start({.vm = second});
+  gpu.Run(200 * kMs);
+  EXPECT_NE(gpu.arbiter.slice_us(first), 0u);
+  EXPECT_EQ(gpu.arbiter.slice_us(second), 0u);
+  process.next_ns = ~uint64_t{0};
+  process.queue.clear();
+  gpu.workers[0]->words.done[0] = gpu.workers[0]->words.sent[0].load();
+  gpu.Run(100 * kMs);
+  EXPECT_EQ(gpu.arbiter.slice_us(first), 0u);
+}
+
+// Three processes of one VM that launch short kernels in many streams, beside another VM: within the VM's turns the GPU goes
+// from one process to the next. It pays for that alone; and it gets on, because much is outstanding when its turn comes.
+TEST(Arbiter, AFloodOfShortLaunchesSuffersAloneAndGetsOn) {
+  VirtualGpu gpu;
+  const size_t flood = gpu.AddVm({}), modest = gpu.AddVm({});
+  for (int i = 0; i < 3; ++i)
+    gpu.Start({.vm = flood, .kernel_ns = 5'000, .react_ns = 15'000, .alternates = true});
+  gpu.Start({.vm = modest});
+  gpu.Run(500 * kMs);
+  uint64_t before = 0, after = 0;
+  for (size_t i = 0; i < 3; ++i) before += gpu.processes[i].finished;
+  const double share = gpu.Run(kSecond)[modest];
+  for (size_t i = 0; i < 3; ++i) after += gpu.processes[i].finished;
+  EXPECT_GE(share, 0.45);
+  EXPECT_GT(after - before, 15'000u);
+  RecordProperty("launches", static_cast<int>(after - before));
 }
 
 // A worker that was taken over says that it has work, and wants more, for ever: it pays for what it keeps others from.

@@ -91,8 +91,8 @@ STRUCT(launcher::VmProcess) FIELD(pid) FIELD(reserved) END
 STRUCT(launcher::CacheWatch) FIELD(user) FIELD(reserved) END
     STRUCT(AccountCell) FIELD(device) FIELD(on_device) FIELD(asked) FIELD(by_kind) FIELD(refused) END
     STRUCT(TurnCell) FIELD(turns) FIELD(waits) END
-    STRUCT(TurnWords) FIELD(submitted) FIELD(waiting) FIELD(unmarked) FIELD(sent) FIELD(done) END
-    STRUCT(GrantWords) FIELD(grant) FIELD(openings) FIELD(seen_ns) END
+    STRUCT(TurnWords) FIELD(submitted) FIELD(waiting) FIELD(unmarked) FIELD(sent) FIELD(slice_us) FIELD(done) END
+    STRUCT(GrantWords) FIELD(grant) FIELD(openings) FIELD(seen_ns) FIELD(slice_us) FIELD(news) END
     // clang-format on
 
     template <class... Types>

@@ -12,6 +12,8 @@
 #include <unistd.h>
 #include <xen/gntalloc.h>
 
+#include <string_view>
+
 #include "host_backend/sandbox/filter.h"
 
 using domid_t = unsigned short;  // Linux's header uses it and does not say what it is
@@ -21,8 +23,8 @@ namespace causeway::sandbox {
 namespace {
 
 // How a confined process ends that asks this of a descriptor: the signal, or 0 if it goes on.
-int SignalAfter(int descriptor, unsigned long request) {
-  const auto profile = ParseProfile("none", "");
+int SignalAfter(int descriptor, unsigned long request, const char* driver = "") {
+  const auto profile = ParseProfile("none", driver);
   const pid_t child = fork();
   if (child == 0) {
     FilterOptions options;
@@ -71,6 +73,23 @@ TEST(SandboxFilter, AWorkerGrantsNoPagesAndBindsNoEventChannel) {
     EXPECT_EQ(SignalAfter(kRegionDescriptor, request), SIGSYS) << request;
     EXPECT_EQ(SignalAfter(kOther, request), SIGSYS) << request;
   }
+}
+
+// Time slices are set by the one request of NVIDIA's driver that every control is made by, which passes with its profile alone:
+// no filter sees which control it is. Nothing else that a channel group knows passes.
+TEST(SandboxFilter, TimeSlicesNeedNoOtherRequestThanTheDriver) {
+  constexpr int kOther = 9;
+  constexpr unsigned long kControl = 0xc020462a;  // _IOWR('F', 0x2a, 32 bytes)
+  const char* nvidia = nullptr;
+  for (unsigned i = 0; i < kProfileCount; ++i) {
+    if (std::string_view(kProfiles[i].name).starts_with("nvidia-cuda")) nvidia = kProfiles[i].text;
+  }
+  ASSERT_NE(nvidia, nullptr);
+  EXPECT_EQ(SignalAfter(kOther, kControl, nvidia), 0);
+  EXPECT_EQ(SignalAfter(kRegionDescriptor, kControl, nvidia), SIGSYS);
+  EXPECT_EQ(SignalAfter(kOther, kControl), SIGSYS) << "of another driver";
+  for (const unsigned long request : {0xc018462aul, 0xc028462aul, 0xc020462cul, 0x4020462aul, 0xa06c0103ul})
+    EXPECT_EQ(SignalAfter(kOther, request, nvidia), SIGSYS) << std::hex << request;
 }
 
 // Calls with two descriptors among the rest, in any company.

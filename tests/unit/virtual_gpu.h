@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "host_backend/common/shares/turn_words.h"
@@ -23,16 +24,23 @@ struct VirtualProcess {
   bool waits = false;   // launches one kernel and waits for it
   uint64_t gap_ns = 0;  // of one that waits: from its end to the next launch
   uint64_t slice_ns = 2'000'000;
-  bool spins = false;  // its first kernel ends only when a second one was launched
-  bool lies = false;   // its worker always says that it has work on the GPU, and wants more
-  size_t burst = 0;    // queues so many kernels at once where it may, and no more before all of them are done
+  uint64_t react_ns = 0;    // from the end of a kernel until its worker sees the mark behind it
+  bool alternates = false;  // each launch goes to another stream than the last, and has a mark of its own
+  bool spins = false;       // its first kernel ends only when a second one was launched
+  bool lies = false;        // its worker always says that it has work on the GPU, and wants more
+  size_t burst = 0;  // queues so many kernels at once where it may, and no more before all of them are done
 
   // What it is doing.
   struct Kernel {
     uint64_t left_ns = 0;
-    uint32_t slot = kTurnMarks, value = 0;  // a mark behind it; kTurnMarks: none
+    std::vector<std::pair<uint32_t, uint32_t>> marks{};  // slots and values behind it
   };
   std::deque<Kernel> queue{};
+  struct SeenMark {
+    uint64_t at_ns;
+    uint32_t slot, value;
+  };
+  std::deque<SeenMark> written{};  // marks that the worker does not see yet
   uint64_t next_ns = 0, asked_ns = 0, submitted = 0, finished = 0;
   size_t burst_left = 0;
   std::vector<uint64_t> latencies_ns{};
@@ -45,12 +53,10 @@ class VirtualWorker final : public host::GateSurroundings {
       : now_ns_(now_ns), process_(process), gate_(grant, words, *this) {}
   uint64_t NowNs() override { return now_ns_; }
   bool Mark(uint32_t slot, uint32_t value) override {
-    // What was marked before is done no later.
-    if (process_.queue.empty() || process_.queue.back().slot != kTurnMarks) {
+    if (process_.queue.empty()) {
       words.done[slot] = value;
     } else {
-      process_.queue.back().slot = slot;
-      process_.queue.back().value = value;
+      process_.queue.back().marks.emplace_back(slot, value);
     }
     return true;
   }
@@ -110,9 +116,16 @@ class VirtualGpu {
   std::vector<uint64_t> vm_ns;  // GPU time of each VM
   uint64_t switches = 0;
   bool arbiter_hangs = false;
+  bool sets_slices = true;  // workers can set the time slices of their processes
 
  private:
+  void ShowMarks(VirtualProcess& process, VirtualWorker& worker) {
+    for (; !process.written.empty() && process.written.front().at_ns <= now_ns; process.written.pop_front())
+      worker.words.done[process.written.front().slot] = process.written.front().value;
+  }
+
   void Submit(VirtualProcess& process, VirtualWorker& worker) {
+    ShowMarks(process, worker);
     const bool due = process.waits ? process.queue.empty() && now_ns >= process.next_ns : true;
     worker.words.waiting = 0;
     if (process.lies) worker.words.unmarked = worker.words.waiting = 1;
@@ -132,7 +145,7 @@ class VirtualGpu {
         break;
       }
       if (process.spins && process.submitted == 2) process.queue.front().left_ns = kTickNs;
-      worker.gate().Leave(!process.waits);
+      worker.gate().Leave(!process.waits && !process.alternates);
       if (process.spins) break;
     }
   }
@@ -142,6 +155,11 @@ class VirtualGpu {
     if (process.burst == 0) return std::max<size_t>(4, kAheadNs / process.kernel_ns);
     if (process.queue.empty() && process.burst_left == 0) process.burst_left = process.burst;
     return process.burst_left == 0 ? 0 : process.burst;
+  }
+
+  uint64_t SliceOf(const VirtualProcess& process) const {
+    const uint32_t slice_us = sets_slices ? grants[process.vm].slice_us.load() : 0;
+    return slice_us == 0 ? process.slice_ns : slice_us * uint64_t{1000};
   }
 
   void RunGpu() {
@@ -157,7 +175,7 @@ class VirtualGpu {
       return;
     }
     const bool here = current_ < processes.size() && has_work(current_);
-    if (others && (!here || slice_used_ns_ >= processes[current_].slice_ns)) {
+    if (others && (!here || slice_used_ns_ >= SliceOf(processes[current_]))) {
       do current_ = (current_ + 1) % processes.size();
       while (!has_work(current_));
       slice_used_ns_ = 0;
@@ -177,13 +195,22 @@ class VirtualGpu {
     VirtualProcess::Kernel& kernel = process.queue.front();
     kernel.left_ns -= std::min(kernel.left_ns, kTickNs);
     if (kernel.left_ns != 0) return;
-    if (kernel.slot < kTurnMarks) workers[current_]->words.done[kernel.slot] = kernel.value;
+    for (const auto& [slot, value] : kernel.marks)
+      process.written.push_back({now_ns + process.react_ns, slot, value});
+    ShowMarks(process, *workers[current_]);
     process.queue.pop_front();
     ++process.finished;
     if (!process.waits) return;
     process.latencies_ns.push_back(now_ns + kTickNs - process.asked_ns);
     process.asked_ns = 0;
     process.next_ns = now_ns + kTickNs + process.gap_ns;
+  }
+
+  // A thread of each worker does so when it hears of another VM.
+  void MarkQueued(size_t vm) {
+    for (size_t at = 0; at < processes.size(); ++at) {
+      if (processes[at].vm == vm) workers[at]->gate().MarkQueued();
+    }
   }
 
   void Look() {
@@ -193,6 +220,12 @@ class VirtualGpu {
     for (size_t i = 0; i < demands.size(); ++i) {
       const auto grant = static_cast<uint32_t>(arbiter.grant(i));
       grants[i].seen_ns = now_ns;
+      const bool was_open = grants[i].grant <= static_cast<uint32_t>(Grant::kOpen);
+      if (was_open && arbiter.grant(i) > Grant::kOpen) MarkQueued(i);
+      grants[i].slice_us = arbiter.slice_us(i);
+      for (size_t at = 0; at < processes.size(); ++at) {
+        if (processes[at].vm == i && sets_slices) workers[at]->words.slice_us = arbiter.slice_us(i);
+      }
       if (grants[i].grant.exchange(grant) != grant && arbiter.grant(i) == Grant::kOpen) ++grants[i].openings;
     }
   }

@@ -180,6 +180,7 @@ void AccountPage::Close(uint32_t cell) {
     turns.submitted.store(0);
     turns.waiting.store(0);
     turns.unmarked.store(0);
+    turns.slice_us.store(0);
     for (auto& sent : turns.sent) sent.store(0);
     for (auto& done : turns.done) done.store(0);
   }

@@ -71,6 +71,7 @@ void Arbiter::Look(uint64_t now_ns, std::span<const Demand> demands) {
   Settle();
   Hand(last_ns_);
   Publish(last_ns_);
+  SetSlices();
 }
 
 void Arbiter::Note(Vm& vm, const Demand& demand, uint64_t now_ns) {
@@ -123,7 +124,7 @@ void Arbiter::Charge(double passed_ns) {
   const auto uses = [](const Vm& vm) {
     return vm.used && (vm.demand.busy || (vm.grant == Grant::kOpen && vm.submitted));
   };
-  uint64_t busy = 0;
+  double busy = 0;
   double weights = 0;
   for (const Vm& vm : vms_) {
     busy += uses(vm) ? vm.demand.contexts : 0;
@@ -137,7 +138,7 @@ void Arbiter::Charge(double passed_ns) {
     if (vm.used && MayRun(vm) && (vm.demand.waiting || uses(vm)) && weights > 0)
       vm.figures.due_ns += static_cast<uint64_t>(passed_ns * vm.terms.weight / weights);
     if (!(holder_alone ? holder_ == i : uses(vm))) continue;
-    const double part = holder_alone ? passed_ns : passed_ns * vm.demand.contexts / static_cast<double>(busy);
+    const double part = holder_alone ? passed_ns : passed_ns * vm.demand.contexts / busy;
     vm.figures.had_ns += static_cast<uint64_t>(part);
     vm.virtual_ns += part / vm.terms.weight;
     vm.cap_ns -= part;
@@ -254,6 +255,22 @@ void Arbiter::Hand(uint64_t now_ns) {
   holder_ = next;
   turn_began_ns_ = now_ns;
   if (holder_) ++vms_[*holder_].figures.turns;
+}
+
+// Work that does not end competes with whoever has the turn by the GPU's own round, in which each process has its slice:
+// the VM's part of that is its part by weight of all. Whoever has the turn keeps the driver's slice, and stands for all others.
+void Arbiter::SetSlices() {
+  constexpr double kLeastUs = 200, kMostUs = 16'000;
+  double others = 0;
+  for (const Vm& vm : vms_) {
+    if (vm.used && vm.wants && !vm.demand.stuck) others += vm.terms.weight;
+  }
+  for (Vm& vm : vms_) {
+    if (!vm.used) continue;
+    const double part = others == 0 ? 0 : vm.terms.weight / others / std::max(1u, vm.demand.processes);
+    const bool bounded = vm.demand.stuck && others != 0;
+    vm.slice_us = bounded ? static_cast<uint32_t>(std::clamp(terms_.slice_us * part, kLeastUs, kMostUs)) : 0;
+  }
 }
 
 void Arbiter::Publish(uint64_t now_ns) {

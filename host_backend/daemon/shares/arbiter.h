@@ -27,7 +27,9 @@ struct Demand {
   bool busy = false;       // work that was submitted is not known to be finished
   bool stuck = false;      // busy, and nothing was finished for so long that it may need more work to end
   uint64_t submitted = 0;  // a count that grows with every submission
-  uint32_t contexts = 1;   // where busy: of how many processes; the GPU's own round gives each the same
+  // Where busy: of how many processes; the GPU's own round gives each the same. One whose slice was set counts by that.
+  double contexts = 1;
+  uint32_t processes = 1;  // that are busy
 };
 
 struct TurnTerms {
@@ -36,6 +38,7 @@ struct TurnTerms {
   // How long a turn lasts in which nothing comes: longer for a VM that comes back soon after it, shorter for others.
   uint64_t least_linger_ns = 50'000, linger_ns = 100'000, most_linger_ns = 400'000;
   uint64_t recent_ns = 10'000'000;  // who submitted so lately wants the GPU
+  uint32_t slice_us = 2048;         // the driver's own
   uint64_t beside_every_ns =
       100'000'000;                  // how often a stuck VM may submit beside others, for one turn's length
   uint32_t background_percent = 2;  // the floor of a background VM
@@ -66,6 +69,8 @@ class Arbiter {
   void Look(uint64_t now_ns, std::span<const Demand> demands);
 
   Grant grant(size_t vm) const { return vms_[vm].grant; }
+  // The time slice of each process of the VM; 0: the driver's own.
+  uint32_t slice_us(size_t vm) const { return vms_[vm].slice_us; }
   const ShareFigures& figures(size_t vm) const { return vms_[vm].figures; }
   // Somebody has to wait for somebody: look again within tens of microseconds.
   bool contended() const { return contended_; }
@@ -78,6 +83,7 @@ class Arbiter {
     bool used = false;
     ShareTerms terms;
     Grant grant = Grant::kOpen;
+    uint32_t slice_us = 0;
     ShareFigures figures;
     Demand demand;
     double virtual_ns = 0;   // charged time by weight
@@ -112,6 +118,7 @@ class Arbiter {
   uint64_t TurnLength(uint64_t now_ns) const;
   void Hand(uint64_t now_ns);
   void Publish(uint64_t now_ns);
+  void SetSlices();
 
   TurnTerms terms_;
   std::vector<Vm> vms_;

@@ -6,6 +6,7 @@
 namespace causeway::daemon {
 namespace {
 
+constexpr double kLeastSliceUs = 200, kMostSliceUs = 16'000, kDriversSliceUs = 2048;
 constexpr uint64_t kStuckNs = 50'000'000;
 
 }  // namespace
@@ -25,7 +26,8 @@ void CellWatch::Close(uint32_t cell) {
 Demand CellWatch::Look(uint64_t now_ns) {
   Demand demand;
   demand.submitted = ended_;
-  uint32_t contexts = 0;
+  demand.contexts = 0;
+  demand.processes = 0;
   bool progress = false;
   for (auto& [number, cell] : cells_) {
     const TurnWords& words = *cell.words;
@@ -38,10 +40,14 @@ Demand CellWatch::Look(uint64_t now_ns) {
       progress = progress || done != cell.done[slot];
       cell.done[slot] = done;
     }
-    contexts += busy ? 1 : 0;
+    if (!busy) continue;
+    ++demand.processes;
+    const uint32_t slice_us = words.slice_us.load(std::memory_order_relaxed);
+    demand.contexts +=
+        slice_us == 0 ? 1 : std::clamp<double>(slice_us, kLeastSliceUs, kMostSliceUs) / kDriversSliceUs;
   }
-  demand.busy = contexts != 0;
-  demand.contexts = std::max(contexts, 1u);
+  demand.busy = demand.processes != 0;
+  if (!demand.busy) demand.contexts = demand.processes = 1;
   if (progress || !demand.busy) progress_ns_ = now_ns;
   demand.stuck = demand.busy && now_ns - progress_ns_ > kStuckNs;
   return demand;

@@ -124,7 +124,7 @@ void Turns::CloseOn(Gpu& gpu, const std::string& share, const std::string& scope
   if (part == parts.end()) return;
   part->second.watch.Close(cell);
   if (!part->second.watch.empty()) return;
-  Publish(part->second, Grant::kAsleep, 0);
+  Publish(part->second, Grant::kAsleep, 0, 0);
   // The sum of submissions must change for what was submitted, and for nothing else.
   member->second.ended += part->second.watch.Look(0).submitted;
   parts.erase(part);
@@ -170,30 +170,44 @@ void Turns::Join(uint64_t device, const std::string& scope, uint32_t cell, uint3
 
 // A scope that is paused alone wants nothing on behalf of the others.
 Demand Turns::DemandOf(Member& member, uint64_t now_ns) const {
-  Demand all{.waiting = false, .busy = false, .stuck = false, .submitted = member.ended, .contexts = 0};
+  Demand all;
+  all.submitted = member.ended;
+  all.contexts = all.processes = 0;
   bool moves = false;
   for (auto& [scope, part] : member.parts) {
     const Demand demand = part.watch.Look(now_ns);
     all.waiting = all.waiting || (demand.waiting && (member.parts.size() == 1 || !IsPaused(scope)));
     all.busy = all.busy || demand.busy;
     all.contexts += demand.busy ? demand.contexts : 0;
+    all.processes += demand.busy ? demand.processes : 0;
     all.submitted += demand.submitted;
     moves = moves || (demand.busy && !demand.stuck);
   }
   all.stuck = all.busy && !moves;
-  all.contexts = std::max(all.contexts, 1u);
+  if (!all.busy) all.contexts = all.processes = 1;
   return all;
 }
 
-void Turns::Publish(Member& member, Grant grant, uint64_t now_ns) const {
-  for (auto& [scope, part] : member.parts) Publish(part, IsPaused(scope) ? Grant::kClosed : grant, now_ns);
+void Turns::Publish(Member& member, Grant grant, uint32_t slice_us, uint64_t now_ns) const {
+  for (auto& [scope, part] : member.parts)
+    Publish(part, IsPaused(scope) ? Grant::kClosed : grant, slice_us, now_ns);
 }
 
-void Turns::Publish(Part& part, Grant grant, uint64_t now_ns) {
+void Turns::Publish(Part& part, Grant grant, uint32_t slice_us, uint64_t now_ns) {
   GrantWords& words = *part.grant;
+  const auto is_open = [](Grant each) { return each == Grant::kOpen || each == Grant::kAsleep; };
+  const bool other_comes =
+      is_open(static_cast<Grant>(words.grant.load(std::memory_order_relaxed))) && !is_open(grant);
+  const bool other_slice = words.slice_us.load(std::memory_order_relaxed) != slice_us;
+  words.slice_us.store(slice_us, std::memory_order_release);
   words.seen_ns.store(now_ns, std::memory_order_release);
   const auto value = static_cast<uint32_t>(grant);
   const uint32_t before = words.grant.load(std::memory_order_relaxed);
+  if (other_comes || other_slice) {
+    words.grant.store(value, std::memory_order_release);
+    words.news.fetch_add(1, std::memory_order_release);
+    syscall(SYS_futex, &words.news, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  }
   if (before == value) return;
   // Before it is: what passes from then on has no marks.
   if (grant == Grant::kOpen || grant == Grant::kAsleep)
@@ -210,7 +224,7 @@ Turns::Pace Turns::Rest(Gpu& gpu, uint64_t now_ns) {
   for (auto& [share, member] : gpu.members) {
     const bool active = now_ns - member.active_ns < kForgetNs && member.active_ns != 0;
     const bool paused = IsPaused(share);
-    Publish(member, paused ? Grant::kClosed : active ? Grant::kOpen : Grant::kAsleep, now_ns);
+    Publish(member, paused ? Grant::kClosed : active ? Grant::kOpen : Grant::kAsleep, 0, now_ns);
     const bool any = std::any_of(member.parts.begin(), member.parts.end(),
                                  [this](const auto& part) { return IsPaused(part.first); });
     if (paused || any) pace = Pace::kSlow;
@@ -235,7 +249,8 @@ Turns::Pace Turns::Look(Gpu& gpu, uint64_t now_ns) {
   if (active <= 1 && !bounded) return Rest(gpu, now_ns);
   gpu.arbiter.Look(now_ns, demands);
   gpu.in_turns = gpu.arbiter.contended();
-  for (auto& [share, member] : gpu.members) Publish(member, gpu.arbiter.grant(member.vm), now_ns);
+  for (auto& [share, member] : gpu.members)
+    Publish(member, gpu.arbiter.grant(member.vm), gpu.arbiter.slice_us(member.vm), now_ns);
   if (gpu.arbiter.hurries()) return Pace::kAtOnce;
   return gpu.in_turns ? Pace::kFast : Pace::kWatch;
 }

@@ -81,8 +81,8 @@ class Turns {
   Pace Look(Gpu& gpu, uint64_t now_ns);
   Pace Rest(Gpu& gpu, uint64_t now_ns);
   Demand DemandOf(Member& member, uint64_t now_ns) const;
-  void Publish(Member& member, Grant grant, uint64_t now_ns) const;
-  static void Publish(Part& part, Grant grant, uint64_t now_ns);
+  void Publish(Member& member, Grant grant, uint32_t slice_us, uint64_t now_ns) const;
+  static void Publish(Part& part, Grant grant, uint32_t slice_us, uint64_t now_ns);
   ShareTerms TermsOf(const std::string& name) const;
   bool IsPaused(const std::string& scope) const { return TermsOf(scope).paused; }
 

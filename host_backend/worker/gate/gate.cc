@@ -33,16 +33,20 @@ bool Gate::MayPass(uint64_t now_ns) {
 }
 
 bool Gate::HasRoom(uint64_t now_ns) {
-  const uint32_t outstanding = Outstanding(now_ns);
-  if (outstanding < usual_marks_) return true;
+  const UnderWay outstanding = Outstanding(now_ns);
+  if (outstanding.marks == 0) return true;
+  // In records, because those of several streams, and of several threads, have a mark each.
+  const uint64_t usual = uint64_t{usual_batches_} * batch_;
+  if (outstanding.records < usual && outstanding.marks < kTurnMarks) return true;
   // Once more than all marks could be outstanding, records pass without one.
   const uint64_t doublings = std::min<uint64_t>((now_ns - last_finished_ns_) / kPatienceNs, 16);
-  return outstanding < (uint64_t{usual_marks_} << doublings);
+  return doublings != 0 && outstanding.records < (usual << doublings);
 }
 
-// What was queued while the VM was alone counts as one mark, and says nothing of how many records take how long.
-uint32_t Gate::Outstanding(uint64_t now_ns) {
-  uint32_t count = 0, finished = 0;
+// What was queued while the VM was alone counts as one batch, and says nothing of how many records take how long.
+Gate::UnderWay Gate::Outstanding(uint64_t now_ns) {
+  UnderWay left;
+  uint32_t finished = 0, finished_records = 0;
   bool queue_is_left = false, queue_moved = false;
   uint64_t since = now_ns;
   for (uint32_t slot = 0; slot < kTurnMarks; ++slot) {
@@ -50,24 +54,33 @@ uint32_t Gate::Outstanding(uint64_t now_ns) {
     const bool done = words_.done[slot].load(std::memory_order_acquire) ==
                       words_.sent[slot].load(std::memory_order_relaxed);
     outstanding_[slot] = !done;
+    left.marks += done ? 0 : 1;
     if (queued_[slot]) {
       (done ? queue_moved : queue_is_left) = true;
     } else if (!done) {
-      ++count;
+      left.records += records_[slot];
     } else {
       ++finished;
+      finished_records += records_[slot];
       since = std::min(since, sent_ns_[slot]);
     }
   }
-  // Several that are found done at once took as long as their mean.
-  if (finished != 0) Adapt((now_ns - std::max(since, last_finished_ns_)) / finished);
+  if (finished != 0) {
+    // Two batches that were done between two looks, one soon after the other, took no longer than that, however long they had
+    // been waiting: the GPU was with another process of this VM meanwhile.
+    const bool brief = finished_records >= 2 * batch_ && now_ns - last_looked_ns_ < kBriefNs;
+    const uint64_t took_ns = now_ns - std::max(since, last_finished_ns_);
+    Adapt(brief ? now_ns - last_looked_ns_ : took_ns * batch_ / std::max(finished_records, 1u));
+  }
   if (finished != 0 || queue_moved) last_finished_ns_ = now_ns;
-  return count + (queue_is_left ? 1 : 0);
+  if (queue_is_left) left.records += batch_;
+  last_looked_ns_ = now_ns;
+  return left;
 }
 
-// As many records for each mark as take the time of one. Too long by far, and the next are single again.
+// As many records for each batch as take its time. Too long by far, and the next are single again.
 void Gate::Adapt(uint64_t took_ns) {
-  usual_marks_ = took_ns > kLongNs ? 1 : 2;
+  usual_batches_ = took_ns > kLongNs ? 1 : 2;
   brief_.store(took_ns < kBriefNs, std::memory_order_relaxed);
   if (took_ns > 4 * kBatchNs) {
     batch_ = 1;
@@ -143,6 +156,7 @@ bool Gate::ReserveMark(uint32_t records, uint32_t* slot, uint32_t* value) {
   words_.unmarked.store(left, std::memory_order_release);
   outstanding_[*slot] = true;
   queued_[*slot] = false;
+  records_[*slot] = std::max(1u, unmarked - left);
   sent_ns_[*slot] = now;
   return true;
 }

@@ -63,6 +63,8 @@ class Gate {
   // if it could not. False: there is nothing to mark, or no place.
   bool TakeMark(uint32_t* slot, uint32_t* value);
   void DropMark(uint32_t slot);
+  // Puts a mark behind what has passed while nobody else wanted the GPU. Any thread that can submit where the last record went.
+  void MarkQueued();
   // No mark that is outstanding will be written any more.
   void ForgetMarks();
 
@@ -84,11 +86,13 @@ class Gate {
   void Note(bool more);
   bool HasRoom(uint64_t now_ns);
   void MarkPassed();
-  void MarkQueued();
   void PlaceMark(uint32_t records);
   bool ReserveMark(uint32_t records, uint32_t* slot, uint32_t* value);
   void GiveUpMark(uint32_t slot);
-  uint32_t Outstanding(uint64_t now_ns);
+  struct UnderWay {
+    uint32_t marks = 0, records = 0;
+  };
+  UnderWay Outstanding(uint64_t now_ns);
   void Adapt(uint64_t took_ns);
 
   std::atomic<const GrantWords*> grant_;
@@ -98,12 +102,14 @@ class Gate {
       mutex_;  // of what follows, and of what this worker writes into words_; held while a mark is placed
   std::array<uint64_t, kTurnMarks> sent_ns_{};
   std::array<bool, kTurnMarks> outstanding_{};
-  std::array<bool, kTurnMarks> queued_{};  // of those: placed by MarkQueued
+  std::array<bool, kTurnMarks> queued_{};       // of those: placed by MarkQueued
+  std::array<uint32_t, kTurnMarks> records_{};  // that each stands behind
   uint32_t last_value_ = 0;
   uint32_t openings_ = 0;           // of GrantWords, when a mark was last placed behind what passed without
-  uint32_t usual_marks_ = 2;        // that may be outstanding
+  uint32_t usual_batches_ = 2;      // that may be outstanding
   uint32_t batch_ = 1;              // records for each mark
   std::atomic<bool> brief_{false};  // what is outstanding will be done sooner than a thread is woken
+  uint64_t last_looked_ns_ = 0;     // when a thread last looked at what is outstanding
   uint64_t last_finished_ns_ =
       0;  // when a mark was last seen done, or the first of those outstanding was placed
 };

@@ -140,6 +140,10 @@ int Objects::device() const {
   return caller.device;
 }
 
+WireHandle Objects::context() const {
+  return named.context.wire;
+}
+
 Found Objects::stream() const {
   return named.stream;
 }

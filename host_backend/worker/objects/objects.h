@@ -32,6 +32,8 @@ class Objects {
   void Leave(CUresult result);
   // The driver's number of the device that the calling thread's context is on; -1: it has none.
   int device() const;
+  // The context of its request; 0: none.
+  WireHandle context() const;
   // The stream that its request has named first, as far as it is known; none, or the legacy stream: all zero.
   Found stream() const;
   // The request's caller has the answer: what the request used may end.

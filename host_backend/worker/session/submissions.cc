@@ -2,12 +2,15 @@
 #include "host_backend/worker/session/submissions.h"
 
 #include <linux/futex.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <bit>
+#include <system_error>
+#include <thread>
 
 #include "host_backend/common/monotonic.h"
 #include "host_backend/worker/driver/capture.h"
@@ -70,7 +73,10 @@ struct Submissions::Door final : GateSurroundings {
                CUDA_SUCCESS;
   }
   void Wake() override {
-    if (const GrantWords* grant = submissions.page_->GrantOn(hash)) gate.Follow(*grant);
+    if (const GrantWords* own = submissions.page_->GrantOn(hash)) {
+      gate.Follow(*own);
+      if (own_grant.exchange(own, std::memory_order_acq_rel) == nullptr) submissions.BeginWatching(*this);
+    }
     const uint64_t now = MonotonicNs();
     uint64_t before = asked_ns.load(std::memory_order_relaxed);
     if (now - before > kAskAgainNs && asked_ns.compare_exchange_strong(before, now)) submissions.wake_();
@@ -94,6 +100,10 @@ struct Submissions::Door final : GateSurroundings {
   TurnCell& page;
   TurnWords& words;
   std::atomic<uint64_t> asked_ns{0}, refused_ns{0};
+  // Where the last record went, for a mark behind all that passed while nobody else wanted the GPU.
+  std::atomic<WireHandle> last_context{0}, last_stream{0};
+  std::atomic<const GrantWords*> own_grant{nullptr};  // once the gate follows the VM's own
+  uint32_t seen_news = 0;                             // the watching thread's
   Gate gate;
 };
 
@@ -161,11 +171,59 @@ void Submissions::LeaveDoor(Door& door, Objects& objects, bool goes_on, CUresult
   if (goes_on && unsettled_ != nullptr && (last.device != now.device || last.stream != now.stream))
     MarkUnsettled(objects);
   last = now;
+  door.last_context.store(objects.context(), std::memory_order_relaxed);
+  door.last_stream.store(now.stream, std::memory_order_relaxed);
   place = {&objects, now.stream};
   door.gate.Leave(goes_on);
   place = {};
   if (goes_on && door.gate.HasUnmarked()) unsettled_ = &door;
   if (EndsContext(result)) ContextEnds(nullptr);
+}
+
+// Without that thread what was queued is known later, and slices stay.
+void Submissions::BeginWatching(Door& door) {
+  if (objects_ == nullptr) return;
+  try {
+    std::thread([this, &door] { WatchDoor(door); }).detach();
+  } catch (const std::system_error&) {
+  }
+}
+
+void Submissions::Watch(Objects& objects, TimeSlices& slices) {
+  objects_ = &objects;
+  slices_ = &slices;
+}
+
+// The process ends with the thread in its wait, or the daemon wakes it.
+void Submissions::WatchDoor(Door& door) {
+  const GrantWords& grant = *door.own_grant.load(std::memory_order_acquire);
+  prctl(PR_SET_NAME, "causeway-news");
+  for (;;) {
+    FollowNews(door, grant);
+    syscall(SYS_futex, &grant.news, FUTEX_WAIT, door.seen_news, nullptr, nullptr, 0);
+  }
+}
+
+// Captures are left alone, and so are contexts and streams that have ended meanwhile.
+void Submissions::FollowNews(Door& door, const GrantWords& grant) {
+  Objects& objects = *objects_;
+  const uint32_t news = grant.news.load(std::memory_order_acquire);
+  if (news == door.seen_news) return;
+  door.seen_news = news;
+  RecordPrefix header{};
+  header.flags = kStaged;  // asks without ending a capture
+  header.context = door.last_context.load(std::memory_order_relaxed);
+  objects.BeginRequest();
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // as Objects::BeginRequest wants
+  if (header.context != 0 && objects.Enter(header) == CUDA_SUCCESS && !TheCaptures().any()) {
+    place = {&objects, door.last_stream.load(std::memory_order_relaxed)};
+    door.gate.MarkQueued();
+    place = {};
+  }
+  objects.EndRequest();
+  const uint32_t slice_us = grant.slice_us.load(std::memory_order_relaxed);
+  if (slice_us == door.words.slice_us.load(std::memory_order_relaxed)) return;
+  door.words.slice_us.store(slices_->Set(slice_us) ? slice_us : 0, std::memory_order_relaxed);
 }
 
 bool Submissions::HasUnsettled() const {

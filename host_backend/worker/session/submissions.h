@@ -17,6 +17,7 @@
 #include "host_backend/worker/driver/driver.h"
 #include "host_backend/worker/gate/gate.h"
 #include "host_backend/worker/objects/objects.h"
+#include "host_backend/worker/slices/time_slices.h"
 
 namespace causeway::host {
 
@@ -30,6 +31,11 @@ class Submissions {
   // everything passes.
   void Attach(AccountPage* page, uint32_t cell, const std::array<int, kAccountDevices>& places,
               std::function<void()> wake);
+
+  // From the first submission on a thread follows what the daemon says, for as long as the process lives, and so long both
+  // must live: where another VM comes, what is still to be done gets a mark, and where the VM's kernels run on for long, the
+  // process gets the time slice that the daemon says. Before anything is submitted.
+  void Watch(Objects& objects, TimeSlices& slices);
 
   // Tells the driver of the page of turns now, in that context, so that no record waits for it. On a thread that serves no
   // requests.
@@ -73,11 +79,16 @@ class Submissions {
   bool HasUnsettled() const;
   static bool WaitsOn(uint64_t* begin);
   void MarkUnsettled(Objects& objects);
+  void BeginWatching(Door& door);
+  [[noreturn]] void WatchDoor(Door& door);
+  void FollowNews(Door& door, const GrantWords& grant);
 
   std::array<std::unique_ptr<Door>, kAccountDevices> doors_;  // by the driver's number of the device
   // The dispatcher's alone: through which it has submitted what may have no mark.
   Door* unsettled_ = nullptr;
   std::function<void()> wake_;
+  Objects* objects_ = nullptr;  // where the watching threads look up what the last record has named
+  TimeSlices* slices_ = nullptr;
   const AccountPage* page_ = nullptr;
   std::mutex registering_;
   std::atomic<CUcontext> registered_{
