@@ -14,7 +14,7 @@
 namespace causeway::command {
 namespace {
 
-constexpr const char* kSettings[] = {"weight", "cap", "reserve", "class", "turn_ms"};
+constexpr const char* kSettings[] = {"weight", "cap", "reserve", "class", "pcie_mib_per_s", "turn_ms"};
 
 int RunReload(const AdministerCommands& options) {
   const auto answer = AskControl(options.control_socket, {{"do", "reload"}});
@@ -69,7 +69,9 @@ std::string AddSetting(const std::string& text, Json* request) {
   for (const char* each : kSettings) known = known || key == each;
   if (!known || equals == std::string::npos || equals + 1 == text.size()) {
     return "`" + text +
-           "` is no setting; settings are weight=, cap=, reserve= and class= of a VM, and turn_ms= of a GPU.";
+           "` is no setting; settings are weight=, cap=, reserve=, class= and pcie_mib_per_s= of a VM, and "
+           "turn_ms= "
+           "of a GPU.";
   }
   if (request->contains(key)) return key + " is set twice.";
   (*request)[key] = ValueOf(text.substr(equals + 1));
@@ -84,10 +86,12 @@ void PrintTerms(const Json& answer) {
                 JsonText(answer.value("turn_ms", 0.0)).c_str());
     return;
   }
-  std::printf("%s: weight %s, cap %s %%, reserve %s %%, class %s%s%s.\n",
+  const bool bounded = answer.value("pcie_mib_per_s", uint64_t{0}) != 0;
+  const std::string link = bounded ? ", " + number("pcie_mib_per_s") + " MiB/s of copies each way" : "";
+  std::printf("%s: weight %s, cap %s %%, reserve %s %%, class %s%s%s%s.\n",
               PrintableText(answer.value("scope", "")).c_str(), number("weight").c_str(),
               number("cap").c_str(), number("reserve").c_str(),
-              PrintableText(answer.value("class", "")).c_str(),
+              PrintableText(answer.value("class", "")).c_str(), link.c_str(),
               answer.value("paused", false) ? ", paused" : "",
               answer.value("until_reload", false) ? "; some of it until the next reload" : "");
 }
@@ -121,7 +125,8 @@ void AddShareCommands(const std::function<CLI::App*(const char*, const char*)>& 
   auto* set = add("set", "Change what a VM has of the GPUs' time; its sessions go on");
   set->add_option("VM", options.scope, std::string(kScope) + "; of turn_ms a GPU's UUID")->required();
   set->add_option("SETTING", options.settings,
-                  "weight=NUMBER, cap=PERCENT, reserve=PERCENT, class=latency, normal or background; "
+                  "weight=NUMBER, cap=PERCENT, reserve=PERCENT, class=latency, normal or background, "
+                  "pcie_mib_per_s=NUMBER; "
                   "turn_ms=MILLISECONDS of a GPU")
       ->required();
   set->add_flag("--persist", options.persist,

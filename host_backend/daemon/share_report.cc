@@ -50,6 +50,7 @@ Json JsonOf(const Services& services, const std::string& name) {
           {"cap", terms.cap_percent},
           {"reserve", terms.reserve_percent},
           {"class", NameOf(terms.share_class)},
+          {"pcie_mib_per_s", terms.pcie_mib_per_s},
           {"paused", paused},
           {"until_reload", services.share_settings.is_set(name)},
           {"worker_deaths", scope == nullptr ? 0 : scope->worker_deaths}};
@@ -60,16 +61,20 @@ Json JsonOf(const ShareStatus& share, const std::string& gpu) {
   const ShareFigures& figures = share.figures;
   const bool measured = share.in_turns || figures.had_ns != 0 || figures.due_ns != 0;
   const auto seconds = [&](uint64_t ns) { return measured ? Json(Seconds(ns)) : Json(); };
-  return {{"scope", share.scope},
-          {"gpu", gpu},
-          {"in_turns", share.in_turns},
-          {"had_s", seconds(figures.had_ns)},
-          {"due_s", seconds(figures.due_ns)},
-          {"waited_s", seconds(figures.waited_ns)},
-          {"throttled_s", seconds(figures.throttled_ns)},
-          {"turns", measured ? Json(figures.turns) : Json()},
-          {"wait_p50_us", Microseconds(share.wait_p50_us)},
-          {"wait_p99_us", Microseconds(share.wait_p99_us)}};
+  return {
+      {"scope", share.scope},
+      {"gpu", gpu},
+      {"in_turns", share.in_turns},
+      {"had_s", seconds(figures.had_ns)},
+      {"due_s", seconds(figures.due_ns)},
+      {"waited_s", seconds(figures.waited_ns)},
+      {"throttled_s", seconds(figures.throttled_ns)},
+      {"turns", measured ? Json(figures.turns) : Json()},
+      {"wait_p50_us", Microseconds(share.wait_p50_us)},
+      {"wait_p99_us", Microseconds(share.wait_p99_us)},
+      {"to_device_bytes", share.link[kToDevice].bytes},
+      {"to_host_bytes", share.link[kToHost].bytes},
+      {"link_throttled_s", Seconds(share.link[kToDevice].throttled_ns + share.link[kToHost].throttled_ns)}};
 }
 
 }  // namespace

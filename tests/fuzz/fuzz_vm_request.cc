@@ -43,7 +43,8 @@ void RequireSound(const ControlRequest& request) {
     const ShareTerms terms = request.change.On({});
     return Require(terms.weight >= 1 && terms.weight <= kMostWeight && terms.cap_percent >= 1 &&
                    terms.cap_percent <= 100 && terms.reserve_percent <= 100 &&
-                   request.turn_ms.value_or(1) >= 0.5 && request.turn_ms.value_or(1) <= 50);
+                   terms.pcie_mib_per_s <= kMostPcieMibPerS && request.turn_ms.value_or(1) >= 0.5 &&
+                   request.turn_ms.value_or(1) <= 50);
   }
   Require(IsPlainName(request.name) && request.name.find('/') == std::string::npos);
   if (request.what != ControlRequest::What::kAdd) return;

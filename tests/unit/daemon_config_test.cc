@@ -142,19 +142,21 @@ TEST(ConfigTest, MistakesOfSharesNameTheirLine) {
 TEST(ConfigTest, SharesArrive) {
   test::TemporaryFolder folder;
   const std::string path = folder.path() + "/c.toml";
-  std::ofstream(path) << "local_weight = 50\nlocal_class = \"background\"\nturn_ms = 4\n" +
-                             VmTable("a", "weight = 10000\ncap = 30\nreserve = 10\nclass = \"latency\"\n") +
-                             "[[remote]]\nname = \"c\"\ncap = 1\n[[user]]\nuid = 5\nreserve = 7\n"
-                             "[tcp]\nlisten = \"127.0.0.1:1\"\nweight = 1\n"
-                             "[[gpu]]\nuuid = \"GPU-00000000-0000-0000-0000-000000000001\"\nturn_ms = "
-                             "0.5\n[[gpu]]\nuuid = \"GPU-00000000-0000-0000-0000-000000000002\"\n";
+  std::ofstream(path)
+      << "local_weight = 50\nlocal_class = \"background\"\nlocal_pcie_mib_per_s = 9\nturn_ms = 4\n" +
+             VmTable("a",
+                     "weight = 10000\ncap = 30\nreserve = 10\nclass = \"latency\"\npcie_mib_per_s = 700\n") +
+             "[[remote]]\nname = \"c\"\ncap = 1\n[[user]]\nuid = 5\nreserve = 7\n"
+             "[tcp]\nlisten = \"127.0.0.1:1\"\nweight = 1\n"
+             "[[gpu]]\nuuid = \"GPU-00000000-0000-0000-0000-000000000001\"\nturn_ms = "
+             "0.5\n[[gpu]]\nuuid = \"GPU-00000000-0000-0000-0000-000000000002\"\n";
   const auto read = LoadConfig(path);
   ASSERT_TRUE(read.ok()) << read.error();
   const daemon::Config& config = read.value();
-  EXPECT_EQ(config.vms[0].share.terms, (ShareTerms{10000, 30, 10, ShareClass::kLatency}));
+  EXPECT_EQ(config.vms[0].share.terms, (ShareTerms{10000, 30, 10, ShareClass::kLatency, false, 700}));
   EXPECT_EQ(config.remotes[0].share.terms, (ShareTerms{100, 1, 0, ShareClass::kNormal}));
-  EXPECT_EQ(config.local_share.terms, (ShareTerms{50, 100, 0, ShareClass::kBackground}));
-  EXPECT_EQ(config.user_terms.at("uid:5"), (ShareTerms{50, 100, 7, ShareClass::kBackground}));
+  EXPECT_EQ(config.local_share.terms, (ShareTerms{50, 100, 0, ShareClass::kBackground, false, 9}));
+  EXPECT_EQ(config.user_terms.at("uid:5"), (ShareTerms{50, 100, 7, ShareClass::kBackground, false, 9}));
   EXPECT_EQ(config.tcp.share.terms, (ShareTerms{1, 100, 0, ShareClass::kNormal}));
   EXPECT_EQ(config.turn_ms, 4);
   EXPECT_EQ(config.gpu_turn_ms,
@@ -167,7 +169,7 @@ TEST(ConfigTest, AnAddedVmKeepsItsShares) {
   daemon::VmConfig vm;
   vm.name = "a";
   vm.region_file = "/dev/shm/a";
-  for (const ShareTerms& terms : {ShareTerms{}, ShareTerms{200, 30, 10, ShareClass::kLatency}}) {
+  for (const ShareTerms& terms : {ShareTerms{}, ShareTerms{200, 30, 10, ShareClass::kLatency, false, 900}}) {
     vm.share.terms = terms;
     const std::string path = folder.path() + "/a.toml";
     std::ofstream(path) << daemon::AddedVmText(vm);

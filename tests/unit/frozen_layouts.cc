@@ -90,9 +90,11 @@ STRUCT(launcher::Answer) FIELD(error) FIELD(pid) FIELD(status) FIELD(reserved) F
 STRUCT(launcher::VmProcess) FIELD(pid) FIELD(reserved) END
 STRUCT(launcher::CacheWatch) FIELD(user) FIELD(reserved) END
     STRUCT(AccountCell) FIELD(device) FIELD(on_device) FIELD(asked) FIELD(by_kind) FIELD(refused) END
-    STRUCT(TurnCell) FIELD(turns) FIELD(waits) END
+    STRUCT(TurnCell) FIELD(turns) FIELD(waits) FIELD(links) END
     STRUCT(TurnWords) FIELD(submitted) FIELD(waiting) FIELD(unmarked) FIELD(sent) FIELD(slice_us) FIELD(done) END
     STRUCT(GrantWords) FIELD(grant) FIELD(openings) FIELD(seen_ns) FIELD(slice_us) FIELD(news) END
+    STRUCT(LinkWords) FIELD(copied) FIELD(waiting) FIELD(done) END
+    STRUCT(LinkGrantWords) FIELD(grant) FIELD(window_kib) FIELD(seen_ns) END
     // clang-format on
 
     template <class... Types>
@@ -117,7 +119,8 @@ std::string Layouts() {
              WorkerMemoryUse, WorkerConfined, WorkerScope, WorkerAssignment, WorkerUsage, SharingRequest,
              ImageRequest, SharingReply, GpuPair, CheckpointOrder, CheckpointAnswer, WorkerReach,
              WorkerReachable, WorkerQuery, WorkerPeer, WorkerPeers, launcher::Request, launcher::Answer,
-             launcher::VmProcess, launcher::CacheWatch, AccountCell, TurnCell, TurnWords, GrantWords>();
+             launcher::VmProcess, launcher::CacheWatch, AccountCell, TurnCell, TurnWords, GrantWords,
+             LinkWords, LinkGrantWords>();
 }
 
 int Run(const char* file) {

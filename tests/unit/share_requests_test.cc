@@ -96,20 +96,38 @@ TEST_F(ShareRequestsTest, WhatIsSetHoldsForLiveSessionsUntilTheNextReload) {
            "vm:guest: weight 300, cap 50 %, reserve 0 %, class latency; some of it until the next reload.");
   Succeeds("set", "vm:guest reserve=10",
            "vm:guest: weight 300, cap 50 %, reserve 10 %, class latency; some of it until the next reload.");
-  Succeeds(
-      "set", "guest cap=60 --json",
-      "{\"ok\":true,\"scope\":\"vm:guest\",\"weight\":300,\"cap\":60,\"reserve\":10,\"class\":\"latency\","
-      "\"paused\":false,\"until_reload\":true}");
+  Succeeds("set", "guest cap=60 --json",
+           "{\"ok\":true,\"scope\":\"vm:guest\",\"weight\":300,\"cap\":60,\"reserve\":10,\"class\":"
+           "\"latency\",\"pcie_mib_per_s\":0,"
+           "\"paused\":false,\"until_reload\":true}");
   const Json scope = Scope("vm:guest");
-  EXPECT_EQ(
-      JsonText(scope),
-      "{\"scope\":\"vm:guest\",\"sessions\":1,\"weight\":300,\"cap\":60,\"reserve\":10,\"class\":\"latency\","
-      "\"paused\":false,\"until_reload\":true,\"worker_deaths\":0}");
+  EXPECT_EQ(JsonText(scope),
+            "{\"scope\":\"vm:guest\",\"sessions\":1,\"weight\":300,\"cap\":60,\"reserve\":10,\"class\":"
+            "\"latency\",\"pcie_mib_per_s\":0,"
+            "\"paused\":false,\"until_reload\":true,\"worker_deaths\":0}");
   EXPECT_TRUE(Has(Reload(VmConfig(64, "weight = 9\ncap = 8\n")), "is in force"));
   EXPECT_EQ(Scope("vm:guest")["weight"], 9);
   EXPECT_EQ(Scope("vm:guest")["cap"], 8);
   EXPECT_EQ(Scope("vm:guest")["until_reload"], false);
   EXPECT_EQ(SlotState(guest.host_page().slot[0]), uint32_t(SlotHostState::kServing));
+}
+
+TEST_F(ShareRequestsTest, CopiesAreCapped) {
+  Start(VmConfig(64, "pcie_mib_per_s = 500\n"));
+  EXPECT_EQ(Scope("vm:guest")["pcie_mib_per_s"], 500);
+  Succeeds(
+      "set", "guest pcie_mib_per_s=800",
+      "vm:guest: weight 100, cap 100 %, reserve 0 %, class normal, 800 MiB/s of copies each way; some of it "
+      "until the next reload.");
+  EXPECT_EQ(Scope("vm:guest")["pcie_mib_per_s"], 800);
+  Succeeds("set", "guest pcie_mib_per_s=0",
+           "vm:guest: weight 100, cap 100 %, reserve 0 %, class normal; some of it until the next reload.");
+  const std::string wrong = Reload(VmConfig(64, "pcie_mib_per_s = 1000001\n"));
+  EXPECT_TRUE(Has(wrong, "config.toml:11: [[vm]] pcie_mib_per_s is 1000001 but must be from 0 to 1000000."))
+      << wrong;
+  EXPECT_EQ(Scope("vm:guest")["pcie_mib_per_s"], 0) << "what was set is in force";
+  EXPECT_TRUE(Has(Reload(VmConfig(64, "pcie_mib_per_s = 500\n")), "is in force"));
+  EXPECT_EQ(Scope("vm:guest")["pcie_mib_per_s"], 500);
 }
 
 TEST_F(ShareRequestsTest, UsersAndPeersAreNamedAsTheStatusNamesThem) {
@@ -137,10 +155,10 @@ TEST_F(ShareRequestsTest, PauseOutlivesAReloadAndNoSessionEnds) {
   EXPECT_EQ(Scope("vm:guest")["paused"], true);
   guest.Open(1, 1);
   EXPECT_TRUE(guest.WaitForHostWord(1, 1, SlotHostState::kServing)) << "sessions begin: their work waits";
-  Succeeds(
-      "resume", "guest --json",
-      "{\"ok\":true,\"scope\":\"vm:guest\",\"weight\":100,\"cap\":100,\"reserve\":0,\"class\":\"normal\","
-      "\"paused\":false,\"until_reload\":false}");
+  Succeeds("resume", "guest --json",
+           "{\"ok\":true,\"scope\":\"vm:guest\",\"weight\":100,\"cap\":100,\"reserve\":0,\"class\":"
+           "\"normal\",\"pcie_mib_per_s\":0,"
+           "\"paused\":false,\"until_reload\":false}");
   EXPECT_EQ(Scope("vm:guest")["paused"], false);
   EXPECT_EQ(SlotState(guest.host_page().slot[0]), uint32_t(SlotHostState::kServing));
 }
@@ -220,8 +238,8 @@ TEST_F(ShareRequestsTest, EachMistakeIsOneSentenceAndChangesNothing) {
   Start(VmConfig(64, "cap = 50\nreserve = 20\n") + "[[user]]\nuid = 5\nreserve = 30\n");
   const Json before = Scope("vm:guest");
   const std::string settings =
-      "` is no setting; settings are weight=, cap=, reserve= and class= of a VM, and turn_ms= "
-      "of a GPU.";
+      "` is no setting; settings are weight=, cap=, reserve=, class= and pcie_mib_per_s= of a VM, and "
+      "turn_ms= of a GPU.";
   Fails("set", "guest weight=0", "weight must be a whole number from 1 to 10000.");
   Fails("set", "guest weight=10001", "weight must be a whole number from 1 to 10000.");
   Fails("set", "guest weight=-1", "weight must be a whole number from 1 to 10000.");
@@ -230,6 +248,8 @@ TEST_F(ShareRequestsTest, EachMistakeIsOneSentenceAndChangesNothing) {
   Fails("set", "guest cap=0", "cap must be a whole number from 1 to 100.");
   Fails("set", "guest cap=101", "cap must be a whole number from 1 to 100.");
   Fails("set", "guest reserve=101", "reserve must be a whole number from 0 to 100.");
+  Fails("set", "guest pcie_mib_per_s=-1", "pcie_mib_per_s must be a whole number from 0 to 1000000.");
+  Fails("set", "guest pcie_mib_per_s=1000001", "pcie_mib_per_s must be a whole number from 0 to 1000000.");
   Fails("set", "guest class=fast", "class must be latency, normal or background.");
   Fails("set", "guest cap=19", "VM guest would have a reserve of 20 % above its cap of 19 %; change both.");
   Fails("set", "guest cap=80 reserve=71",
@@ -237,7 +257,7 @@ TEST_F(ShareRequestsTest, EachMistakeIsOneSentenceAndChangesNothing) {
         "one of "
         "them.");
   Fails("set", "guest weight=1 turn_ms=2",
-        "What is set is weight, cap, reserve or class of a VM, or turn_ms of a GPU.");
+        "What is set is weight, cap, reserve, class or pcie_mib_per_s of a VM, or turn_ms of a GPU.");
   Fails("set", "guest turn_ms=2",
         "causewayd knows no GPU guest: its configuration does not name it and no session has shared it; "
         "`nvidia-smi "
@@ -254,7 +274,7 @@ TEST_F(ShareRequestsTest, EachMistakeIsOneSentenceAndChangesNothing) {
   }
   EXPECT_EQ(Scope("vm:guest"), before);
   EXPECT_EQ(Ask({{"do", "set"}, {"name", "guest"}}),
-            "What is set is weight, cap, reserve or class of a VM, or turn_ms of a GPU.");
+            "What is set is weight, cap, reserve, class or pcie_mib_per_s of a VM, or turn_ms of a GPU.");
   EXPECT_EQ(Ask({{"do", "set"}, {"name", "a\nb"}, {"cap", 1}}),
             "A VM, user or peer is named as `causeway status` shows it.");
   EXPECT_EQ(Ask({{"do", "pause"}, {"name", "guest"}, {"for_s", 1}}),

@@ -113,6 +113,17 @@ TEST_F(ShareSettingsTest, AddedVmsKeepTheirTermsWhileTheyAreServed) {
   EXPECT_EQ(settings_.TermsOf("vm:added"), ShareTerms{}) << "another VM of that name is not paused";
 }
 
+TEST_F(ShareSettingsTest, CopiesAreCappedAsLongAsOtherSettings) {
+  EXPECT_EQ(settings_.Set("vm:a", {.pcie_mib_per_s = 500}), "");
+  EXPECT_EQ(settings_.TermsOf("vm:a").pcie_mib_per_s, 500u);
+  ShareSettings next(config_);
+  next.Restore(settings_.State());
+  EXPECT_EQ(next.TermsOf("vm:a").pcie_mib_per_s, 500u);
+  settings_.Reconfigured();
+  EXPECT_EQ(settings_.TermsOf("vm:a").pcie_mib_per_s, 0u);
+  EXPECT_EQ((ShareChange{.pcie_mib_per_s = 7}).Keys(), "`pcie_mib_per_s = 7`");
+}
+
 TEST_F(ShareSettingsTest, ScopesAreNamedAsStatusNamesThem) {
   for (const auto& [name, scope] :
        std::vector<std::pair<std::string, std::string>>{{"a", "vm:a"},
@@ -122,6 +133,8 @@ TEST_F(ShareSettingsTest, ScopesAreNamedAsStatusNamesThem) {
                                                         {"uid:1000:42.43", "uid:1000:42.43"},
                                                         {"uid:1000:elsewhere", "uid:1000:elsewhere"},
                                                         {"container:uid:1000", "container:uid:1000"},
+                                                        {"namespace:42", "namespace:42"},
+                                                        {"container:namespace:42", "container:namespace:42"},
                                                         {"tcp:10.0.0.1", "tcp:10.0.0.1"},
                                                         {"tcp:127.0.0.1:uid5", "tcp:127.0.0.1:uid5"},
                                                         {"tcp:::1:unknown", "tcp:::1:unknown"}}) {

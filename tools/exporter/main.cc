@@ -100,6 +100,8 @@ void AddShares(const ShareReport& report, std::vector<MetricFamily>* all) {
   MetricFamily cap = gauge("causeway_scope_cap_ratio", "Part of a GPU's time that is never exceeded.");
   MetricFamily reserve =
       gauge("causeway_scope_reserve_ratio", "Part of a GPU's time that is there whenever it is wanted.");
+  MetricFamily link_cap = gauge("causeway_scope_link_cap_bytes_per_second",
+                                "Bytes of copies a second that are never exceeded in one direction.");
   MetricFamily paused = gauge("causeway_scope_paused", "1 while no work of it starts, else 0.");
   MetricFamily deaths =
       counter("causeway_scope_worker_deaths_total", "Workers of its sessions that died while they served.");
@@ -108,6 +110,7 @@ void AddShares(const ShareReport& report, std::vector<MetricFamily>* all) {
     Add(&weight, double(scope.weight), labels);
     Add(&cap, double(scope.cap_percent) / 100, labels);
     Add(&reserve, double(scope.reserve_percent) / 100, labels);
+    if (scope.pcie_mib_per_s != 0) Add(&link_cap, double(scope.pcie_mib_per_s) * (1 << 20), labels);
     Add(&paused, scope.paused ? 1 : 0, labels);
     Add(&deaths, double(scope.worker_deaths), labels);
   }
@@ -123,6 +126,13 @@ void AddShares(const ShareReport& report, std::vector<MetricFamily>* all) {
       gauge("causeway_share_turn_wait_p50_seconds", "Half of its records waited no longer for a turn.");
   MetricFamily p99 =
       gauge("causeway_share_turn_wait_p99_seconds", "99 % of its records waited no longer for a turn.");
+  MetricFamily to_device =
+      counter("causeway_share_to_device_bytes_total", "Bytes of its copies from the host to the GPU.");
+  MetricFamily to_host =
+      counter("causeway_share_to_host_bytes_total", "Bytes of its copies from the GPU to the host.");
+  MetricFamily link_throttled =
+      counter("causeway_share_link_throttled_seconds_total",
+              "Time in which a copy waited because of pcie_mib_per_s, both directions added.");
   for (const GpuShareFigures& share : report.shares) {
     const std::vector<ClientMetric::Label> labels = {{"scope", share.scope}, {"gpu", share.gpu}};
     const auto add = [&](MetricFamily* family, const std::optional<double>& value, double unit) {
@@ -134,6 +144,9 @@ void AddShares(const ShareReport& report, std::vector<MetricFamily>* all) {
     add(&waited, share.waited_s, 1);
     add(&throttled, share.throttled_s, 1);
     add(&turns, share.turns, 1);
+    add(&to_device, share.to_device_bytes, 1);
+    add(&to_host, share.to_host_bytes, 1);
+    add(&link_throttled, share.link_throttled_s, 1);
     add(&p50, share.wait_p50_us, kMicro);
     add(&p99, share.wait_p99_us, kMicro);
   }
@@ -141,8 +154,9 @@ void AddShares(const ShareReport& report, std::vector<MetricFamily>* all) {
                                 "1 while VMs take turns on the GPU, 0 while its slices divide its time.");
   for (const GpuInUse& gpu : report.gpus)
     Add(&in_turns, gpu.enforced_by == "turns" ? 1 : 0, {{"gpu", gpu.gpu}});
-  for (MetricFamily* family : {&weight, &cap, &reserve, &paused, &deaths, &had, &due, &waited, &throttled,
-                               &turns, &p50, &p99, &in_turns})
+  for (MetricFamily* family :
+       {&weight, &cap, &reserve, &link_cap, &paused, &deaths, &to_device, &to_host, &link_throttled, &had,
+        &due, &waited, &throttled, &turns, &p50, &p99, &in_turns})
     if (!family->metric.empty()) all->push_back(std::move(*family));
 }
 

@@ -32,14 +32,19 @@ std::string Seconds(const std::optional<double>& seconds) {
   return seconds ? Format("%.1f s", *seconds) : "-";
 }
 
+std::string MibPerSecond(const std::optional<double>& bytes) {
+  return bytes ? Short(*bytes / (1 << 20)) : "-";
+}
+
 struct ShareColumn {
   const char* head;
   int width;  // as Column::width
 };
-constexpr ShareColumn kColumns[] = {{"VM OR USER", -18}, {"GPU", -12},   {"BY", -6},     {"%HAD", 6},
-                                    {"%DUE", 6},         {"P50 us", 8},  {"P99 us", 8},  {"%THROTTLED", 10},
-                                    {"WEIGHT", 6},       {"CAP", 4},     {"RESERVE", 7}, {"CLASS", -10},
-                                    {"SESSIONS", 8},     {"MEM MiB", 8}, {"DEATHS", 6}};
+constexpr ShareColumn kColumns[] = {
+    {"VM OR USER", -18}, {"GPU", -12},   {"BY", -6},         {"%HAD", 6},        {"%DUE", 6},
+    {"P50 us", 8},       {"P99 us", 8},  {"%THROTTLED", 10}, {"WEIGHT", 6},      {"CAP", 4},
+    {"RESERVE", 7},      {"CLASS", -10}, {"TO MiB/s", 8},    {"FROM MiB/s", 10}, {"LIMIT MiB/s", 11},
+    {"SESSIONS", 8},     {"MEM MiB", 8}, {"DEATHS", 6}};
 
 // Its last characters tell GPUs apart: "..34567890".
 std::string ShortGpu(const std::string& gpu) {
@@ -60,6 +65,7 @@ ShareReport ReadShares(const Json& status) {
     scope.weight = Number(json, "weight");
     scope.cap_percent = Number(json, "cap");
     scope.reserve_percent = Number(json, "reserve");
+    scope.pcie_mib_per_s = Number(json, "pcie_mib_per_s");
     scope.paused = Flag(json, "paused");
     scope.until_reload = Flag(json, "until_reload");
     scope.worker_deaths = Number(json, "worker_deaths");
@@ -69,7 +75,9 @@ ShareReport ReadShares(const Json& status) {
     report.shares.push_back({Text(json, "scope"), Text(json, "gpu"), Flag(json, "in_turns"),
                              Measured(json, "had_s"), Measured(json, "due_s"), Measured(json, "waited_s"),
                              Measured(json, "throttled_s"), Measured(json, "turns"),
-                             Measured(json, "wait_p50_us"), Measured(json, "wait_p99_us")});
+                             Measured(json, "wait_p50_us"), Measured(json, "wait_p99_us"),
+                             Measured(json, "to_device_bytes"), Measured(json, "to_host_bytes"),
+                             Measured(json, "link_throttled_s")});
   }
   for (const Json& json : Member(status, "gpus"))
     report.gpus.push_back({Text(json, "gpu"), Text(json, "enforced_by"), Real(json, "turn_ms")});
@@ -99,10 +107,15 @@ std::vector<ShareRow> ShareRows(const ShareReport& before, const ShareReport& no
         row.due = PartOf(then.due_s, share.due_s, seconds);
         row.waited = PartOf(then.waited_s, share.waited_s, seconds);
         row.throttled = PartOf(then.throttled_s, share.throttled_s, seconds);
+        row.to_device_bytes_per_s = PartOf(then.to_device_bytes, share.to_device_bytes, seconds);
+        row.to_host_bytes_per_s = PartOf(then.to_host_bytes, share.to_host_bytes, seconds);
       }
       rows.push_back(std::move(row));
     }
-    if (!uses_any) rows.push_back({scope, "", "", {}, {}, {}, {}, {}, {}, 0});
+    if (uses_any) continue;
+    ShareRow row;
+    row.scope = scope;
+    rows.push_back(std::move(row));
   }
   return rows;
 }
@@ -127,6 +140,9 @@ std::vector<std::string> ShareLines(const std::vector<ShareRow>& rows) {
                                  std::to_string(scope.cap_percent),
                                  std::to_string(scope.reserve_percent),
                                  scope.paused ? "paused" : scope.share_class,
+                                 MibPerSecond(row.to_device_bytes_per_s),
+                                 MibPerSecond(row.to_host_bytes_per_s),
+                                 scope.pcie_mib_per_s == 0 ? "-" : std::to_string(scope.pcie_mib_per_s),
                                  std::to_string(scope.sessions),
                                  Short(double(row.memory_bytes >> 20)),
                                  std::to_string(scope.worker_deaths)};
@@ -153,6 +169,9 @@ Json JsonOf(const ShareRow& row) {
           {"cap", row.scope.cap_percent},
           {"reserve", row.scope.reserve_percent},
           {"class", row.scope.share_class},
+          {"to_device_bytes_per_s", OptionalJson(row.to_device_bytes_per_s)},
+          {"to_host_bytes_per_s", OptionalJson(row.to_host_bytes_per_s)},
+          {"pcie_mib_per_s", row.scope.pcie_mib_per_s},
           {"paused", row.scope.paused},
           {"sessions", row.scope.sessions},
           {"memory_bytes", row.memory_bytes},
@@ -162,6 +181,7 @@ Json JsonOf(const ShareRow& row) {
 std::string TermsText(const ScopeShare& scope) {
   return "weight " + std::to_string(scope.weight) + ", cap " + std::to_string(scope.cap_percent) +
          " %, reserve " + std::to_string(scope.reserve_percent) + " %, class " + scope.share_class +
+         (scope.pcie_mib_per_s == 0 ? "" : ", copies " + std::to_string(scope.pcie_mib_per_s) + " MiB/s") +
          (scope.paused ? ", paused" : "");
 }
 

@@ -13,7 +13,7 @@ namespace causeway::command {
 
 struct ScopeShare {
   std::string scope, share_class;
-  uint64_t sessions = 0, weight = 0, cap_percent = 0, reserve_percent = 0;
+  uint64_t sessions = 0, weight = 0, cap_percent = 0, reserve_percent = 0, pcie_mib_per_s = 0;
   bool paused = false, until_reload = false;
   uint64_t worker_deaths = 0;
 };
@@ -23,6 +23,7 @@ struct GpuShareFigures {
   std::string scope, gpu;
   bool in_turns = false;
   std::optional<double> had_s, due_s, waited_s, throttled_s, turns, wait_p50_us, wait_p99_us;
+  std::optional<double> to_device_bytes, to_host_bytes, link_throttled_s;
 };
 
 struct GpuInUse {
@@ -47,6 +48,7 @@ struct ShareRow {
   // Parts of the GPU's time between the readings, 0 to 1. Nothing: it was not measured in both.
   std::optional<double> had, due, waited, throttled;
   std::optional<double> wait_p50_us, wait_p99_us;
+  std::optional<double> to_device_bytes_per_s, to_host_bytes_per_s;
   uint64_t memory_bytes = 0;  // of the scope, on all GPUs
 };
 
@@ -56,7 +58,7 @@ std::vector<ShareRow> ShareRows(const ShareReport& before, const ShareReport& no
 std::vector<std::string> ShareLines(const std::vector<ShareRow>& rows);
 Json JsonOf(const ShareRow& row);
 
-// "weight 200, cap 30 %, reserve 10 %, class latency, paused"
+// "weight 200, cap 30 %, reserve 10 %, class latency, copies 500 MiB/s, paused"
 std::string TermsText(const ScopeShare& scope);
 // What `causeway status` prints of all of them.
 std::vector<std::string> ShareTexts(const ShareReport& report);

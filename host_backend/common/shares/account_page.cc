@@ -184,6 +184,13 @@ void AccountPage::Close(uint32_t cell) {
     for (auto& sent : turns.sent) sent.store(0);
     for (auto& done : turns.done) done.store(0);
   }
+  for (LinkWords& link : of.links) {
+    for (auto& copied : link.copied) copied.store(0);
+    for (auto& waiting : link.waiting) waiting.store(0);
+    for (auto& direction : link.done) {
+      for (auto& done : direction) done.store(0);
+    }
+  }
 }
 
 const GrantWords* AccountPage::GrantOn(uint64_t device) const {

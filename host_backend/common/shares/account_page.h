@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <string>
 
+#include "host_backend/common/shares/link_words.h"
 #include "host_backend/common/shares/turn_words.h"
 
 namespace causeway {
@@ -57,6 +58,7 @@ struct alignas(kAccountPageBytes) TurnCell {
   // How often a record has waited for its turn for less than 2 to the power of the place in microseconds, and
   // not less than half of that.
   std::atomic<uint32_t> waits[kWaitPlaces];
+  LinkWords links[kAccountDevices];  // at the same places as its turns
 };
 static_assert(sizeof(TurnCell) == kAccountPageBytes);
 
@@ -99,6 +101,9 @@ class AccountPage {
   const GrantWords* GrantOn(uint64_t device) const;
   // The daemon's: the same, made on first use; null when all places are taken.
   GrantWords* MakeGrantOn(uint64_t device);
+  // What belongs to that grant: how copies over the link of the same device are divided.
+  const LinkGrantWords& LinkOf(const GrantWords& grant) const { return link_grants_[&grant - grants_]; }
+  LinkGrantWords& LinkOf(const GrantWords& grant) { return link_grants_[&grant - grants_]; }
   uint64_t limit_bytes() const { return limit_bytes_.load(std::memory_order_relaxed); }  // 0: none
 
  private:
@@ -114,6 +119,7 @@ class AccountPage {
   std::atomic<uint32_t> cell_count_;                              // cells from here on were never opened
   std::atomic<uint64_t> granted_[kAccountDevices];  // of which device the grant of this place is
   GrantWords grants_[kAccountDevices];
+  LinkGrantWords link_grants_[kAccountDevices];
   AccountCell cells_[kAccountCells];
   TurnCell turns_[kAccountCells];
 };

@@ -7,6 +7,7 @@ namespace causeway {
 
 inline constexpr uint32_t kUsualWeight = 100;
 inline constexpr uint32_t kMostWeight = 10'000;
+inline constexpr uint32_t kMostPcieMibPerS = 1'000'000;
 
 // When its work starts, not how much it gets.
 enum class ShareClass : uint32_t {
@@ -20,7 +21,8 @@ struct ShareTerms {
   uint32_t cap_percent = 100;      // 1 to 100: never more, also on an idle GPU
   uint32_t reserve_percent = 0;    // at least that whenever it wants it; not above its cap
   ShareClass share_class = ShareClass::kNormal;
-  bool paused = false;  // none of its work starts
+  bool paused = false;          // none of its work starts
+  uint32_t pcie_mib_per_s = 0;  // of its copies to each GPU, and as much from it; 0: as many as go
 
   friend bool operator==(const ShareTerms&, const ShareTerms&) = default;
 };

@@ -110,6 +110,7 @@ void ReadSet(ObjectReader& reader, ControlRequest& request) {
   number("weight", 1, kMostWeight, &change.weight);
   number("cap", 1, 100, &change.cap_percent);
   number("reserve", 0, 100, &change.reserve_percent);
+  number("pcie_mib_per_s", 0, kMostPcieMibPerS, &change.pcie_mib_per_s);
   if (reader.Has("class")) {
     change.share_class = ShareClassNamed(reader.Text("class", kMostBytes));
     if (!change.share_class) throw Wrong{"class must be latency, normal or background."};
@@ -117,7 +118,7 @@ void ReadSet(ObjectReader& reader, ControlRequest& request) {
   if (reader.Has("turn_ms")) request.turn_ms = reader.Real("turn_ms", kLeastTurnMs, kMostTurnMs);
   request.persist = reader.Flag("persist");
   if (change.empty() != request.turn_ms.has_value())
-    throw Wrong{"What is set is weight, cap, reserve or class of a VM, or turn_ms of a GPU."};
+    throw Wrong{"What is set is weight, cap, reserve, class or pcie_mib_per_s of a VM, or turn_ms of a GPU."};
 }
 
 std::string ReadScopeName(ObjectReader& reader) {

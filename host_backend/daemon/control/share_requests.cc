@@ -13,6 +13,12 @@ namespace {
 
 constexpr std::string_view kVm = "vm:", kUser = "uid:";
 
+std::string LinkText(const ShareTerms& terms) {
+  return terms.pcie_mib_per_s == 0
+             ? "no cap of its copies"
+             : "a cap of its copies of " + std::to_string(terms.pcie_mib_per_s) + " MiB/s";
+}
+
 std::string ReloadAfterwards(const std::string& path) {
   return " of " + path + " and run `causeway reload`; nothing was changed.";
 }
@@ -43,7 +49,7 @@ void ShareRequests::Set(const ControlRequest& request, const std::string& scope,
     const ShareTerms terms = settings_.TermsOf(scope);
     LogInfo(scope + " has weight " + std::to_string(terms.weight) + ", cap " +
             std::to_string(terms.cap_percent) + " %, reserve " + std::to_string(terms.reserve_percent) +
-            " % and class " + NameOf(terms.share_class) +
+            " %, class " + NameOf(terms.share_class) + " and " + LinkText(terms) +
             (persist ? ", which is stored" : " until the next reload"));
     answer(Done(scope));
   };
@@ -108,6 +114,7 @@ Json ShareRequests::Done(const std::string& scope) const {
                {"cap", terms.cap_percent},
                {"reserve", terms.reserve_percent},
                {"class", NameOf(terms.share_class)},
+               {"pcie_mib_per_s", terms.pcie_mib_per_s},
                {"paused", terms.paused},
                {"until_reload", settings_.is_set(scope)}};
   return json;

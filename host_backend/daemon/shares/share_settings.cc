@@ -80,6 +80,7 @@ ShareTerms ShareChange::On(ShareTerms terms) const {
   terms.cap_percent = cap_percent.value_or(terms.cap_percent);
   terms.reserve_percent = reserve_percent.value_or(terms.reserve_percent);
   terms.share_class = share_class.value_or(terms.share_class);
+  terms.pcie_mib_per_s = pcie_mib_per_s.value_or(terms.pcie_mib_per_s);
   return terms;
 }
 
@@ -88,6 +89,7 @@ void ShareChange::Take(const ShareChange& later) {
   if (later.cap_percent) cap_percent = later.cap_percent;
   if (later.reserve_percent) reserve_percent = later.reserve_percent;
   if (later.share_class) share_class = later.share_class;
+  if (later.pcie_mib_per_s) pcie_mib_per_s = later.pcie_mib_per_s;
 }
 
 void ShareChange::Drop(const ShareChange& other) {
@@ -95,6 +97,7 @@ void ShareChange::Drop(const ShareChange& other) {
   if (other.cap_percent) cap_percent.reset();
   if (other.reserve_percent) reserve_percent.reset();
   if (other.share_class) share_class.reset();
+  if (other.pcie_mib_per_s) pcie_mib_per_s.reset();
 }
 
 std::string ShareChange::Keys() const {
@@ -106,6 +109,7 @@ std::string ShareChange::Keys() const {
   if (cap_percent) add("cap", std::to_string(*cap_percent));
   if (reserve_percent) add("reserve", std::to_string(*reserve_percent));
   if (share_class) add("class", "\"" + std::string(NameOf(*share_class)) + "\"");
+  if (pcie_mib_per_s) add("pcie_mib_per_s", std::to_string(*pcie_mib_per_s));
   return text;
 }
 
@@ -298,6 +302,7 @@ Json ShareSettings::State() const {
     if (change.cap_percent) json["cap"] = *change.cap_percent;
     if (change.reserve_percent) json["reserve"] = *change.reserve_percent;
     if (change.share_class) json["class"] = uint32_t(*change.share_class);
+    if (change.pcie_mib_per_s) json["pcie_mib_per_s"] = *change.pcie_mib_per_s;
   }
   Json of_gpus = Json::object();
   for (const auto& [gpu, turn_ms] : turn_ms_) of_gpus[gpu] = turn_ms;
@@ -315,6 +320,7 @@ void ShareSettings::Restore(const Json& state) {
     change.weight = number("weight", 1, kMostWeight);
     change.cap_percent = number("cap", 1, 100);
     change.reserve_percent = number("reserve", 0, 100);
+    change.pcie_mib_per_s = number("pcie_mib_per_s", 0, kMostPcieMibPerS);
     if (const auto share_class = number("class", 0, uint64_t(ShareClass::kBackground)))
       change.share_class = ShareClass(*share_class);
     if (!change.empty()) set_[scope] = change;

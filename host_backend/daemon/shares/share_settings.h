@@ -19,10 +19,12 @@ namespace causeway::daemon {
 
 // What an administrator asks to be changed of a scope's terms. What is empty stays as it is. Every value is in its range.
 struct ShareChange {
-  std::optional<uint32_t> weight{}, cap_percent{}, reserve_percent{};
+  std::optional<uint32_t> weight{}, cap_percent{}, reserve_percent{}, pcie_mib_per_s{};
   std::optional<ShareClass> share_class{};
 
-  bool empty() const { return !weight && !cap_percent && !reserve_percent && !share_class; }
+  bool empty() const {
+    return !weight && !cap_percent && !reserve_percent && !share_class && !pcie_mib_per_s;
+  }
   ShareTerms On(ShareTerms terms) const;
   void Take(const ShareChange& later);  // what it has is in force then
   void Drop(const ShareChange& other);  // what that has is not changed by this any more

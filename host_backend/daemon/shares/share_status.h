@@ -7,6 +7,7 @@
 
 #include "host_backend/common/shares/share_terms.h"
 #include "host_backend/daemon/shares/arbiter.h"
+#include "host_backend/daemon/shares/link_arbiter.h"
 
 namespace causeway::daemon {
 
@@ -17,6 +18,7 @@ struct ShareStatus {
   ShareTerms terms;
   ShareFigures figures;   // since its first session of those that live; only while turns were in force
   bool in_turns = false;  // they are in force on the GPU now
+  LinkFigures link[kLinkDirections]{};  // of copies over the GPU's link, kToDevice and kToHost
   // How long records of the scope have waited, on all GPUs: at most so long; 0: none has.
   double wait_p50_us = 0, wait_p99_us = 0;
 };

@@ -72,7 +72,9 @@ void Turns::Set(const std::string& scope, const ShareTerms& terms) {
     terms_[scope] = terms;
     for (auto& [device, gpu] : gpus_) {
       const auto member = gpu.members.find(scope);
-      if (member != gpu.members.end()) gpu.arbiter.Set(member->second.vm, terms);
+      if (member == gpu.members.end()) continue;
+      gpu.arbiter.Set(member->second.vm, terms);
+      gpu.link.Set(scope, terms);
     }
     wanted_ = true;
   }
@@ -117,6 +119,7 @@ void Turns::Close(const std::string& scope, uint32_t cell) {
 }
 
 void Turns::CloseOn(Gpu& gpu, const std::string& share, const std::string& scope, uint32_t cell) {
+  gpu.link.Close(share, scope, cell);
   const auto member = gpu.members.find(share);
   if (member == gpu.members.end()) return;
   auto& parts = member->second.parts;
@@ -166,6 +169,8 @@ void Turns::Join(uint64_t device, const std::string& scope, uint32_t cell, uint3
   Part& part = member->second.parts[scope];
   part.grant = grant;
   part.watch.Open(cell, known.page->turn_cell(cell).turns[place]);
+  gpu.link.Open(known.share, scope, cell, TermsOf(known.share), known.page->turn_cell(cell).links[place],
+                known.page->LinkOf(*grant));
 }
 
 // A scope that is paused alone wants nothing on behalf of the others.
@@ -255,6 +260,17 @@ Turns::Pace Turns::Look(Gpu& gpu, uint64_t now_ns) {
   return gpu.in_turns ? Pace::kFast : Pace::kWatch;
 }
 
+Turns::Pace Turns::LookAtLink(Gpu& gpu, uint64_t now_ns) {
+  switch (gpu.link.Look(now_ns)) {
+    case LinkTurns::Pace::kFast:
+      return Pace::kFast;
+    case LinkTurns::Pace::kWatch:
+      return Pace::kWatch;
+    default:
+      return Pace::kStop;
+  }
+}
+
 void Turns::Run() {
   prctl(PR_SET_NAME, "causewayd-turns");
   prctl(PR_SET_TIMERSLACK, 1);
@@ -263,7 +279,7 @@ void Turns::Run() {
     if (std::exchange(wanted_, false)) Discover();
     const uint64_t now = MonotonicNs();
     Pace pace = Pace::kStop;
-    for (auto& [device, gpu] : gpus_) pace = std::max(pace, Look(gpu, now));
+    for (auto& [device, gpu] : gpus_) pace = std::max({pace, Look(gpu, now), LookAtLink(gpu, now)});
     const auto is_wanted = [this] { return stop_ || wanted_; };
     switch (pace) {
       case Pace::kStop:
@@ -295,6 +311,8 @@ std::vector<ShareStatus> Turns::Status() const {
   for (const auto& [device, gpu] : gpus_) {
     for (const auto& [share, member] : gpu.members) {
       ShareStatus status{share, {}, device, TermsOf(share), gpu.arbiter.figures(member.vm), gpu.in_turns};
+      for (uint32_t direction = 0; direction < kLinkDirections; ++direction)
+        status.link[direction] = gpu.link.FiguresOf(share, direction);
       std::array<uint64_t, kWaitPlaces> waits{};
       for (const auto& [scope, part] : member.parts) {
         status.scopes.push_back(scope);

@@ -19,6 +19,7 @@
 #include "host_backend/common/shares/share_terms.h"
 #include "host_backend/daemon/shares/arbiter.h"
 #include "host_backend/daemon/shares/cell_watch.h"
+#include "host_backend/daemon/shares/link_turns.h"
 #include "host_backend/daemon/shares/share_status.h"
 
 namespace causeway::daemon {
@@ -65,6 +66,7 @@ class Turns {
     explicit Gpu(const TurnTerms& terms) : arbiter(terms) {}
     Arbiter arbiter;
     std::map<std::string, Member> members;  // by share
+    LinkTurns link;
     bool in_turns = false;
   };
   struct Scope {
@@ -80,6 +82,7 @@ class Turns {
   void Join(uint64_t device, const std::string& scope, uint32_t cell, uint32_t place);
   Pace Look(Gpu& gpu, uint64_t now_ns);
   Pace Rest(Gpu& gpu, uint64_t now_ns);
+  static Pace LookAtLink(Gpu& gpu, uint64_t now_ns);
   Demand DemandOf(Member& member, uint64_t now_ns) const;
   void Publish(Member& member, Grant grant, uint32_t slice_us, uint64_t now_ns) const;
   static void Publish(Part& part, Grant grant, uint32_t slice_us, uint64_t now_ns);

@@ -29,6 +29,7 @@ ShareTerms ReadShareTerms(TableReader& reader, const std::string& prefix, ShareT
   reader.Number(prefix + "weight", 1, kMostWeight, &terms.weight);
   reader.Number(prefix + "cap", 1, 100, &terms.cap_percent);
   if (may_reserve) reader.Number(prefix + "reserve", 0, 100, &terms.reserve_percent);
+  reader.Number(prefix + "pcie_mib_per_s", 0, kMostPcieMibPerS, &terms.pcie_mib_per_s);
   if (const auto name = reader.String(prefix + "class")) {
     const auto share_class = ShareClassNamed(*name);
     const std::string key = prefix + "class";
@@ -49,6 +50,8 @@ void AddShareTerms(toml::table& table, const ShareTerms& terms) {
   if (terms.weight != usual.weight) table.insert("weight", int64_t(terms.weight));
   if (terms.cap_percent != usual.cap_percent) table.insert("cap", int64_t(terms.cap_percent));
   if (terms.reserve_percent != usual.reserve_percent) table.insert("reserve", int64_t(terms.reserve_percent));
+  if (terms.pcie_mib_per_s != usual.pcie_mib_per_s)
+    table.insert("pcie_mib_per_s", int64_t(terms.pcie_mib_per_s));
   if (terms.share_class != usual.share_class) table.insert("class", NameOf(terms.share_class));
 }
 

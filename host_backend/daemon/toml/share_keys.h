@@ -21,7 +21,7 @@ inline constexpr double kLeastTurnMs = 0.5, kMostTurnMs = 50;
 const char* NameOf(ShareClass share_class);
 std::optional<ShareClass> ShareClassNamed(std::string_view name);
 
-// The keys `prefix`weight, `prefix`cap and `prefix`class over `terms`; with `may_reserve` also `prefix`reserve, which can only
+// The keys `prefix`weight, `prefix`cap, `prefix`class and `prefix`pcie_mib_per_s over `terms`; with `may_reserve` also `prefix`reserve, which can only
 // be promised where it is known how many there are that it is promised to.
 ShareTerms ReadShareTerms(TableReader& reader, const std::string& prefix, ShareTerms terms, bool may_reserve);
 

@@ -18,16 +18,36 @@
 namespace causeway::host {
 namespace {
 
-CUresult ToDevice(CUdeviceptr device, const HostSpan& host, CUstream stream) {
-  return TheDriver().cuMemcpyHtoDAsync_v2(device, host.data(), host.bytes(), stream);
+CUresult ToDevice(Session& session, CUdeviceptr device, const std::byte* host, uint64_t bytes,
+                  CUstream stream) {
+  return session.CopyInPieces(true, bytes, stream, false, [&](uint64_t at, uint64_t piece) {
+    return TheDriver().cuMemcpyHtoDAsync_v2(device + at, host + at, piece, stream);
+  });
 }
 // Others may add to what is captured meanwhile.
 CUresult Synchronize(Session& session, CUstream stream) {
   session.objects().Yield();
   return TheDriver().cuStreamSynchronize(stream);
 }
-CUresult ToHost(const HostSpan& host, CUdeviceptr device, CUstream stream) {
-  return TheDriver().cuMemcpyDtoHAsync_v2(host.data(), device, host.bytes(), stream);
+CUresult ToHost(Session& session, std::byte* host, CUdeviceptr device, uint64_t bytes, CUstream stream) {
+  return session.CopyInPieces(false, bytes, stream, false, [&](uint64_t at, uint64_t piece) {
+    return TheDriver().cuMemcpyDtoHAsync_v2(host + at, device + at, piece, stream);
+  });
+}
+// The same for copies that the driver itself waits for.
+CUresult ToDeviceAndWait(Session& session, CUdeviceptr device, const std::byte* host, uint64_t bytes) {
+  return session.CopyInPieces(true, bytes, nullptr, true, [&](uint64_t at, uint64_t piece) {
+    return TheDriver().cuMemcpyHtoD_v2(device + at, host + at, piece);
+  });
+}
+CUresult ToHostAndWait(Session& session, std::byte* host, CUdeviceptr device, uint64_t bytes) {
+  return session.CopyInPieces(false, bytes, nullptr, true, [&](uint64_t at, uint64_t piece) {
+    return TheDriver().cuMemcpyDtoH_v2(host + at, device + at, piece);
+  });
+}
+CUresult Copy(Session& session, bool to_device, CUdeviceptr device, const HostSpan& host, CUstream stream) {
+  return to_device ? ToDevice(session, device, host.data(), host.bytes(), stream)
+                   : ToHost(session, host.data(), device, host.bytes(), stream);
 }
 
 // Addresses of user space end here; a library knows pinned memory by ranges below.
@@ -52,7 +72,7 @@ CUresult CopyPinned(Session& session, Request& request, bool to_device) {
   HostSpan host;
   if (const CUresult result = FindPinned(session, body.host, body.bytes, &host)) return result;
   if (const CUresult prepared = session.objects().Prepare()) return prepared;
-  const CUresult result = to_device ? ToDevice(body.device, host, stream) : ToHost(host, body.device, stream);
+  const CUresult result = Copy(session, to_device, body.device, host, stream);
   return result == CUDA_SUCCESS && body.mark != 0 ? WriteMark(session, request, stream, body.mark) : result;
 }
 
@@ -94,7 +114,7 @@ CUresult CopyCaptured(Session& session, const Request& request, const CopyBody& 
   const bool in_ring = !in_region && request.channel == kChannelCount && session.shares_memory();
   const std::byte* source = in_ring ? from : KeepCaptured(from, body.bytes);
   if (source == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-  return TheDriver().cuMemcpyHtoDAsync_v2(body.device, source, body.bytes, stream);
+  return ToDevice(session, body.device, source, body.bytes, stream);
 }
 
 // `relied_on`: others may rely on this posted copy, which is waited for before they come; else it comes after
@@ -134,8 +154,7 @@ CUresult CopyLent(Session& session, Request& request, const CopyBody& body, CUst
   if (body.form == CopyForm::kSynchronous) stream = nullptr;
   OrderPosted(session, request, to_device && body.form == CopyForm::kSynchronous);
   if (const CUresult prepared = session.objects().Prepare()) return prepared;
-  const CUresult result =
-      to_device ? ToDevice(body.device, bytes, stream) : ToHost(bytes, body.device, stream);
+  const CUresult result = Copy(session, to_device, body.device, bytes, stream);
   return result == CUDA_SUCCESS ? WriteMark(session, request, stream, lent.mark) : result;
 }
 
@@ -182,17 +201,17 @@ CUresult Serve_kCopyToDevice(Session& session, Request& request) {
   if (posted) OrderPosted(session, request, body.form == CopyForm::kSynchronous);
   if (const CUresult prepared = session.objects().Prepare()) return prepared;
   if (request.staged && body.bytes_in == BytesIn::kRequestBuffer) {
-    const CUresult result = TheDriver().cuMemcpyHtoDAsync_v2(body.device, from, body.bytes, stream);
+    const CUresult result = ToDevice(session, body.device, from, body.bytes, stream);
     return result != CUDA_SUCCESS ? result : AnswerWhenDone(request, stream);
   }
   if (request.unsettled) return CopyCaptured(session, request, body, from, nullptr);
   if (body.form == CopyForm::kSynchronous) {
     session.objects().Yield();
-    return TheDriver().cuMemcpyHtoD_v2(body.device, from, body.bytes);
+    return ToDeviceAndWait(session, body.device, from, body.bytes);
   }
   if (body.form == CopyForm::kAsynchronous) return CopyCaptured(session, request, body, from, stream);
   const bool in_region = IsInRegion(body);
-  const CUresult result = in_region ? TheDriver().cuMemcpyHtoDAsync_v2(body.device, from, body.bytes, stream)
+  const CUresult result = in_region ? ToDevice(session, body.device, from, body.bytes, stream)
                                     : CopyCaptured(session, request, body, from, stream);
   return result != CUDA_SUCCESS ? result : Synchronize(session, stream);
 }
@@ -220,12 +239,12 @@ CUresult Serve_kCopyToHost(Session& session, Request& request) {
   // Bytes that come in the reply are there before it is sent.
   const bool staged = request.staged && IsInRegion(body);
   if (body.form == CopyForm::kSynchronous && !staged)
-    return TheDriver().cuMemcpyDtoH_v2(to, body.device, body.bytes);
+    return ToHostAndWait(session, to, body.device, body.bytes);
   if (const CUresult prepared = session.objects().Prepare()) return prepared;
   if (!staged) {
     if (const CUresult waited = AwaitWithoutTurn(session, stream)) return waited;
   }
-  const CUresult result = TheDriver().cuMemcpyDtoHAsync_v2(to, body.device, body.bytes, stream);
+  const CUresult result = ToHost(session, to, body.device, body.bytes, stream);
   if (result != CUDA_SUCCESS) return result;
   return staged ? AnswerWhenDone(request, stream) : Synchronize(session, stream);
 }
@@ -235,7 +254,7 @@ CUresult Serve_cuMemcpyHtoD_v2(Session& session, Request& request) {
   HostSpan host;
   if (const CUresult result = TakeAddresses(session, request, &device, &host)) return result;
   session.CountCopied(true, host.bytes());
-  return TheDriver().cuMemcpyHtoD_v2(device, host.data(), host.bytes());
+  return ToDeviceAndWait(session, device, host.data(), host.bytes());
 }
 
 CUresult Serve_cuMemcpyDtoH_v2(Session& session, Request& request) {
@@ -243,7 +262,7 @@ CUresult Serve_cuMemcpyDtoH_v2(Session& session, Request& request) {
   HostSpan host;
   if (const CUresult result = TakeAddresses(session, request, &device, &host)) return result;
   session.CountCopied(false, host.bytes());
-  return TheDriver().cuMemcpyDtoH_v2(host.data(), device, host.bytes());
+  return ToHostAndWait(session, host.data(), device, host.bytes());
 }
 
 CUresult Serve_cuMemcpyHtoDAsync_v2(Session& session, Request& request) {
@@ -300,14 +319,19 @@ CUresult Serve_cuMemcpy3D_v2(Session& session, Request& request) {
   if (const CUresult result = TakeBox(session, request, message, &checked)) return result;
   if (const CUresult prepared = session.objects().Prepare()) return prepared;
   if (message.form == CopyForm::kSynchronous && !request.staged) session.objects().Yield();
-  CUresult result;
-  if (message.source_context != 0 || message.destination_context != 0) {
-    result = CopyBetweenContexts(session, request, message, checked, stream);
-  } else if (message.form == CopyForm::kSynchronous && !request.staged) {
-    result = TheDriver().cuMemcpy3D_v2(&checked.get());
-  } else {
-    result = TheDriver().cuMemcpy3DAsync_v2(&checked.get(), stream);
-  }
+  const bool waits = message.form == CopyForm::kSynchronous && !request.staged;
+  const auto copy = [&] {
+    if (message.source_context != 0 || message.destination_context != 0)
+      return CopyBetweenContexts(session, request, message, checked, stream);
+    return waits ? TheDriver().cuMemcpy3D_v2(&checked.get())
+                 : TheDriver().cuMemcpy3DAsync_v2(&checked.get(), stream);
+  };
+  const CUDA_MEMCPY3D& box = checked.get();
+  const bool to_device = box.srcMemoryType == CU_MEMORYTYPE_HOST;
+  const uint64_t bytes = box.WidthInBytes * box.Height * box.Depth;
+  const CUresult result = to_device != (box.dstMemoryType == CU_MEMORYTYPE_HOST)
+                              ? session.CopyAtOnce(to_device, bytes, stream, waits, copy)
+                              : copy();
   if (result != CUDA_SUCCESS) return result;
   if (request.staged) return AnswerWhenDone(request, stream);
   if (message.form != CopyForm::kStreamThenWait) return result;

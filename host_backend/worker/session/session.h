@@ -101,6 +101,30 @@ class Session {
   const Objects& objects() const { return objects_; }
   // Where requests that submit work wait for the turn of their VM.
   Submissions& submissions() { return submissions_; }
+  // A copy of so many bytes between host and device in that stream, for its VM's part of the link: `copy` gives the driver
+  // a piece, from one byte on so many. `waits`: the piece is copied when `copy` returns.
+  template <class Copy>
+  CUresult CopyInPieces(bool to_device, uint64_t bytes, CUstream stream, bool waits, Copy copy) {
+    const uint32_t direction = to_device ? kToDevice : kToHost;
+    for (uint64_t at = 0;;) {
+      const uint64_t piece = submissions_.EnterLink(objects_, direction, bytes - at, false, stream, stop_);
+      if (piece == 0 && bytes != 0) return CUDA_ERROR_DEINITIALIZED;
+      const CUresult result = copy(at, piece);
+      submissions_.LeaveLink(objects_, direction, piece, stream, waits || result != CUDA_SUCCESS);
+      at += piece;
+      if (result != CUDA_SUCCESS || at >= bytes) return result;
+    }
+  }
+  // The same for a copy that goes at once.
+  template <class Copy>
+  CUresult CopyAtOnce(bool to_device, uint64_t bytes, CUstream stream, bool waits, Copy copy) {
+    const uint32_t direction = to_device ? kToDevice : kToHost;
+    if (submissions_.EnterLink(objects_, direction, bytes, true, stream, stop_) < bytes)
+      return CUDA_ERROR_DEINITIALIZED;
+    const CUresult result = copy();
+    submissions_.LeaveLink(objects_, direction, bytes, stream, waits || result != CUDA_SUCCESS);
+    return result;
+  }
   // What kernels have printed, and what the driver has logged.
   Output& output() { return output_; }
   Logs& logs() { return logs_; }

@@ -34,6 +34,8 @@ struct Place {
   WireHandle stream = 0;
 };
 constinit thread_local Place place;
+// Where a mark behind a copy of this thread goes now; null: nowhere. The stream itself may be null.
+constinit thread_local const CUstream* link_place = nullptr;
 
 // A stream that captures takes no mark: that would become a node of the program's graph.
 bool IsCapturing(CUstream stream) {
@@ -56,8 +58,30 @@ bool EndsContext(CUresult result) {
 
 // The gate of one device.
 struct Submissions::Door final : GateSurroundings {
-  Door(Submissions& all, uint64_t device, TurnCell& cell, TurnWords& own)
-      : submissions(all), hash(device), page(cell), words(own), gate(kNobodyLooks, own, *this) {}
+  Door(Submissions& all, uint64_t device, TurnCell& cell, TurnWords& own, LinkWords& of_link)
+      : submissions(all),
+        hash(device),
+        page(cell),
+        words(own),
+        gate(kNobodyLooks, own, *this),
+        link(*this, of_link) {}
+
+  // What the gate of the link needs.
+  struct LinkSide final : LinkSurroundings {
+    LinkSide(Door& of, LinkWords& own) : door(of), words(own), gate(kNobodyLooksAtLinks, own, *this) {}
+    uint64_t NowNs() override { return Now(); }
+    bool Mark(uint32_t direction, uint32_t slot, uint32_t value) override {
+      return link_place != nullptr &&
+             door.Write(*link_place, reinterpret_cast<CUdeviceptr>(&words.done[direction][slot]), value);
+    }
+    void Wake() override { door.Wake(); }
+    void Sleep(const std::atomic<uint32_t>& grant, uint32_t seen, uint64_t nanoseconds) override {
+      door.Sleep(grant, seen, nanoseconds);
+    }
+    Door& door;
+    LinkWords& words;
+    LinkGate gate;
+  };
 
   uint64_t NowNs() override { return MonotonicNs(); }
   bool Mark(uint32_t slot, uint32_t value) override {
@@ -67,14 +91,17 @@ struct Submissions::Door final : GateSurroundings {
       stream = static_cast<CUstream>(place.objects->Find(HandleKind::kStream, place.stream));
       if (stream == nullptr) return false;
     }
+    return Write(stream, AddressOf(slot), value);
+  }
+  bool Write(CUstream stream, CUdeviceptr word, uint32_t value) {
     const Driver& driver = TheDriver();
     return Has(driver.cuStreamWriteValue32_v2) && !IsCapturing(stream) && Register() &&
-           driver.cuStreamWriteValue32_v2(stream, AddressOf(slot), value, CU_STREAM_WRITE_VALUE_DEFAULT) ==
-               CUDA_SUCCESS;
+           driver.cuStreamWriteValue32_v2(stream, word, value, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS;
   }
   void Wake() override {
     if (const GrantWords* own = submissions.page_->GrantOn(hash)) {
       gate.Follow(*own);
+      link.gate.Follow(submissions.page_->LinkOf(*own));
       if (own_grant.exchange(own, std::memory_order_acq_rel) == nullptr) submissions.BeginWatching(*this);
     }
     const uint64_t now = MonotonicNs();
@@ -94,7 +121,8 @@ struct Submissions::Door final : GateSurroundings {
   CUdeviceptr AddressOf(uint32_t slot) const { return reinterpret_cast<CUdeviceptr>(&words.done[slot]); }
   bool Register();
 
-  static constinit inline GrantWords kNobodyLooks{};  // Grant::kAsleep
+  static constinit inline GrantWords kNobodyLooks{};             // Grant::kAsleep
+  static constinit inline LinkGrantWords kNobodyLooksAtLinks{};  // LinkGrant::kAsleep
   Submissions& submissions;
   const uint64_t hash;
   TurnCell& page;
@@ -105,6 +133,7 @@ struct Submissions::Door final : GateSurroundings {
   std::atomic<const GrantWords*> own_grant{nullptr};  // once the gate follows the VM's own
   uint32_t seen_news = 0;                             // the watching thread's
   Gate gate;
+  LinkSide link;
 };
 
 // Tells the driver of the page of turns, in the calling thread's context. A capture must not notice.
@@ -145,7 +174,8 @@ void Submissions::Attach(AccountPage* page, uint32_t cell, const std::array<int,
   for (size_t device = 0; device < places.size(); ++device) {
     const int at = places[device];
     if (at != kNoDevice)
-      doors_[device] = std::make_unique<Door>(*this, page->cell(cell).device[at].load(), own, own.turns[at]);
+      doors_[device] = std::make_unique<Door>(*this, page->cell(cell).device[at].load(), own, own.turns[at],
+                                              own.links[at]);
   }
 }
 
@@ -267,12 +297,36 @@ CUresult Submissions::WriteWord(Objects& objects, bool goes_on, CUstream stream,
   return result;
 }
 
+// What is captured is not copied now.
+uint64_t Submissions::EnterLink(Objects& objects, uint32_t direction, uint64_t bytes, bool whole,
+                                CUstream stream, const std::atomic<bool>& stop) {
+  Door* const door = DoorOf(objects);
+  if (door == nullptr || IsCapturing(stream)) return bytes;
+  link_place = &stream;
+  LinkGate& gate = door->link.gate;
+  const uint64_t piece =
+      whole ? (gate.EnterWhole(direction, bytes, stop) ? bytes : 0) : gate.Enter(direction, bytes, stop);
+  link_place = nullptr;
+  return piece;
+}
+
+void Submissions::LeaveLink(Objects& objects, uint32_t direction, uint64_t bytes, CUstream stream,
+                            bool done) {
+  Door* const door = DoorOf(objects);
+  if (door == nullptr || IsCapturing(stream)) return;
+  link_place = &stream;
+  door->link.gate.Leave(direction, bytes, done);
+  link_place = nullptr;
+}
+
 void Submissions::ContextEnds(CUcontext context) {
   const std::lock_guard lock(registering_);
   if (context != nullptr && registered_.load() != context) return;
   registered_.store(nullptr);
   for (const auto& door : doors_) {
-    if (door != nullptr) door->gate.ForgetMarks();
+    if (door == nullptr) continue;
+    door->gate.ForgetMarks();
+    door->link.gate.ForgetMarks();
   }
 }
 

@@ -16,6 +16,7 @@
 #include "host_backend/common/shares/account_page.h"
 #include "host_backend/worker/driver/driver.h"
 #include "host_backend/worker/gate/gate.h"
+#include "host_backend/worker/gate/link_gate.h"
 #include "host_backend/worker/objects/objects.h"
 #include "host_backend/worker/slices/time_slices.h"
 
@@ -64,6 +65,13 @@ class Submissions {
   // Has the GPU write the word in that stream, and a mark in the same call if one is due and the thread `goes_on`. What
   // the driver answers.
   CUresult WriteWord(Objects& objects, bool goes_on, CUstream stream, CUdeviceptr word, uint64_t value);
+
+  // Before a copy of the calling thread between host and device in that stream: how many of its bytes may go now, from the first
+  // on; with `whole` all of them at once. 0: `stop` became true.
+  uint64_t EnterLink(Objects& objects, uint32_t direction, uint64_t bytes, bool whole, CUstream stream,
+                     const std::atomic<bool>& stop);
+  // After each piece. `done`: it is copied already, or has failed.
+  void LeaveLink(Objects& objects, uint32_t direction, uint64_t bytes, CUstream stream, bool done);
 
   // The driver is about to end that context, or has lost it.
   void ContextEnds(CUcontext context);

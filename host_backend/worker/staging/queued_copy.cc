@@ -61,8 +61,8 @@ CUresult WaitForTurn(CUdeviceptr place, uint64_t turn, CUstream stream) {
   return TheDriver().cuStreamBatchMemOp_v2(stream, 1, &wait, 0);
 }
 
-CUresult Enqueue(const Enqueued& each, CUdeviceptr device, bool to_device, CUdeviceptr words,
-                 CUstream stream) {
+CUresult Enqueue(Session& session, const Enqueued& each, CUdeviceptr device, bool to_device,
+                 CUdeviceptr words, CUstream stream) {
   const Driver& driver = TheDriver();
   const QueuedPiece& piece = each.piece;
   const CUdeviceptr place = words + sizeof(QueuedPlace) * piece.place;
@@ -70,9 +70,10 @@ CUresult Enqueue(const Enqueued& each, CUdeviceptr device, bool to_device, CUdev
     if (const CUresult result = WaitForTurn(place, piece.turn, stream)) return result;
   }
   const HostSpan& bytes = each.bytes;
-  const CUresult result = to_device
-                              ? driver.cuMemcpyHtoDAsync_v2(device, bytes.data(), bytes.bytes(), stream)
-                              : driver.cuMemcpyDtoHAsync_v2(bytes.data(), device, bytes.bytes(), stream);
+  const CUresult result = session.CopyAtOnce(to_device, bytes.bytes(), stream, false, [&] {
+    return to_device ? driver.cuMemcpyHtoDAsync_v2(device, bytes.data(), bytes.bytes(), stream)
+                     : driver.cuMemcpyDtoHAsync_v2(bytes.data(), device, bytes.bytes(), stream);
+  });
   if (result != CUDA_SUCCESS) return result;
   return driver.cuStreamWriteValue64_v2(stream, place + offsetof(QueuedPlace, done), piece.done,
                                         CU_STREAM_WRITE_VALUE_DEFAULT);
@@ -178,7 +179,7 @@ CUresult Serve_kQueuedCopy(Session& session, Request& request) {
   if (result == CUDA_SUCCESS && (body.flags & kQueueBegins) != 0) result = Begin(queue, programs);
   CUdeviceptr device = body.device;
   for (uint32_t i = 0; i < body.count && result == CUDA_SUCCESS; ++i) {
-    result = Enqueue(pieces[i], device, to_device, words, queue.stream[pieces[i].piece.stream]);
+    result = Enqueue(session, pieces[i], device, to_device, words, queue.stream[pieces[i].piece.stream]);
     device += pieces[i].piece.bytes;
     session.CountCopied(to_device, pieces[i].piece.bytes);
   }

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host_backend/daemon/shares/link_turns.h"
+
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace causeway::daemon {
+
+void LinkTurns::Open(const std::string& share, const std::string& scope, uint32_t worker,
+                     const ShareTerms& terms, const LinkWords& words, LinkGrantWords& grant) {
+  const auto [member, is_new] = members_.try_emplace(share);
+  for (uint32_t direction = 0; is_new && direction < kLinkDirections; ++direction)
+    member->second.vm[direction] = arbiters_[direction].Add(terms);
+  member->second.workers[{scope, worker}] = {&words, &grant};
+}
+
+void LinkTurns::Close(const std::string& share, const std::string& scope, uint32_t worker) {
+  const auto member = members_.find(share);
+  if (member == members_.end()) return;
+  const auto found = member->second.workers.find({scope, worker});
+  if (found == member->second.workers.end()) return;
+  for (uint32_t direction = 0; direction < kLinkDirections; ++direction) {
+    member->second.ended[direction] += found->second.words->copied[direction].load(std::memory_order_relaxed);
+    Publish(found->second, direction, LinkGrant::kAsleep, 0);
+  }
+  member->second.workers.erase(found);
+  if (!member->second.workers.empty()) return;
+  for (uint32_t direction = 0; direction < kLinkDirections; ++direction)
+    arbiters_[direction].Remove(member->second.vm[direction]);
+  members_.erase(member);
+}
+
+void LinkTurns::Set(const std::string& share, const ShareTerms& terms) {
+  const auto member = members_.find(share);
+  if (member == members_.end()) return;
+  for (uint32_t direction = 0; direction < kLinkDirections; ++direction)
+    arbiters_[direction].Set(member->second.vm[direction], terms);
+}
+
+LinkDemand LinkTurns::DemandOf(const Member& member, uint32_t direction) {
+  LinkDemand demand{.copied = member.ended[direction], .waiting = 0};
+  for (const auto& [name, worker] : member.workers) {
+    demand.copied += worker.words->copied[direction].load(std::memory_order_relaxed);
+    demand.waiting += worker.words->waiting[direction].load(std::memory_order_relaxed) != 0 ? 1 : 0;
+  }
+  return demand;
+}
+
+void LinkTurns::Publish(const Worker& worker, uint32_t direction, LinkGrant grant, uint32_t window_kib) {
+  LinkGrantWords& words = *worker.grant;
+  words.window_kib[direction].store(window_kib, std::memory_order_relaxed);
+  const auto value = static_cast<uint32_t>(grant);
+  const uint32_t before = words.grant[direction].load(std::memory_order_relaxed);
+  if (before == value) return;
+  words.grant[direction].store(value, std::memory_order_release);
+  if (static_cast<LinkGrant>(before) == LinkGrant::kClosed)
+    syscall(SYS_futex, &words.grant[direction], FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+LinkTurns::Pace LinkTurns::Look(uint64_t now_ns) {
+  Pace pace = Pace::kStop;
+  for (uint32_t direction = 0; direction < kLinkDirections; ++direction) {
+    LinkArbiter& arbiter = arbiters_[direction];
+    std::vector<LinkDemand> demands(arbiter.size());
+    for (const auto& [share, member] : members_) demands[member.vm[direction]] = DemandOf(member, direction);
+    arbiter.Look(now_ns, demands);
+    for (const auto& [share, member] : members_) {
+      const size_t vm = member.vm[direction];
+      for (const auto& [name, worker] : member.workers) {
+        worker.grant->seen_ns.store(now_ns, std::memory_order_release);
+        Publish(worker, direction, arbiter.grant(vm), arbiter.window_kib(vm));
+      }
+    }
+    pace = std::max(pace, arbiter.contended() ? Pace::kFast : arbiter.watched() ? Pace::kWatch : Pace::kStop);
+  }
+  return pace;
+}
+
+LinkFigures LinkTurns::FiguresOf(const std::string& share, uint32_t direction) const {
+  const auto member = members_.find(share);
+  return member == members_.end() ? LinkFigures{}
+                                  : arbiters_[direction].figures(member->second.vm[direction]);
+}
+
+}  // namespace causeway::daemon

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// Both directions of one GPU's link: what workers say of their copies, added up for each share, and what they are granted.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "host_backend/common/shares/link_words.h"
+#include "host_backend/daemon/shares/link_arbiter.h"
+
+namespace causeway::daemon {
+
+// Of one GPU. Not for several threads. Words and grants outlive their Close.
+class LinkTurns {
+ public:
+  enum class Pace { kStop, kWatch, kFast };  // until the next look
+
+  // A worker of the scope, which belongs to the share. `worker` is the caller's number for it. All of a scope have one grant.
+  void Open(const std::string& share, const std::string& scope, uint32_t worker, const ShareTerms& terms,
+            const LinkWords& words, LinkGrantWords& grant);
+  void Close(const std::string& share, const std::string& scope, uint32_t worker);
+  void Set(const std::string& share, const ShareTerms& terms);
+
+  Pace Look(uint64_t now_ns);
+  // Of a share that has a worker.
+  LinkFigures FiguresOf(const std::string& share, uint32_t direction) const;
+
+ private:
+  struct Worker {
+    const LinkWords* words;
+    LinkGrantWords* grant;
+  };
+  struct Member {
+    std::array<size_t, kLinkDirections> vm{};                    // the arbiters' numbers
+    std::map<std::pair<std::string, uint32_t>, Worker> workers;  // by scope and number
+    std::array<uint64_t, kLinkDirections> ended{};               // what workers that have ended had copied
+  };
+  static LinkDemand DemandOf(const Member& member, uint32_t direction);
+  static void Publish(const Worker& worker, uint32_t direction, LinkGrant grant, uint32_t window_kib);
+
+  std::array<LinkArbiter, kLinkDirections> arbiters_;
+  std::map<std::string, Member> members_;  // by share
+};
+
+}  // namespace causeway::daemon

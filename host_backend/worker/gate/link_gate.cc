@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "host_backend/worker/gate/link_gate.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "host_backend/common/shares/turn_words.h"
+
+namespace causeway::host {
+namespace {
+
+constexpr uint64_t kPatienceNs = 10'000'000;  // for a piece, before more may be under way
+constexpr uint64_t kMostDoublings = 24;
+// A piece takes some ten microseconds: a thread that waits for one does not sleep, unless others have the link.
+constexpr uint64_t kSpinNs = 200'000, kNapNs = 50'000, kSleepNs = 1'000'000;
+
+}  // namespace
+
+uint64_t LinkGate::MayPass(uint32_t direction, uint64_t bytes, uint64_t now_ns) {
+  const LinkGrantWords& words = grant();
+  const LinkGrant grant = GrantOf(direction);
+  if (bytes <= kSmallBytes || grant == LinkGrant::kOpen || grant == LinkGrant::kAsleep) return bytes;
+  const uint64_t seen = words.seen_ns.load(std::memory_order_acquire);
+  if (now_ns > seen && now_ns - seen > kGrantLifeNs) return bytes;
+  if (grant != LinkGrant::kWindow) return 0;
+  const uint64_t window = uint64_t{words.window_kib[direction].load(std::memory_order_relaxed)} << 10;
+  const uint64_t piece = std::min(bytes, std::clamp(window / 2, kLeastPiece, kMostPiece));
+  const std::lock_guard lock(mutex_);
+  MarkRest(direction, now_ns);
+  const uint64_t under_way = UnderWay(direction, now_ns);
+  if (under_way == 0) return piece;
+  const uint64_t doublings =
+      std::min((now_ns - sides_[direction].last_finished_ns) / kPatienceNs, kMostDoublings);
+  return under_way + piece <= (std::max(window, 2 * kLeastPiece) << doublings) ? piece : 0;
+}
+
+uint64_t LinkGate::UnderWay(uint32_t direction, uint64_t now_ns) {
+  Side& side = sides_[direction];
+  uint64_t bytes = side.unmarked;
+  for (uint32_t slot = 0; slot < kLinkMarks; ++slot) {
+    Mark& mark = side.marks[slot];
+    if (mark.bytes == 0) continue;
+    if (words_.done[direction][slot].load(std::memory_order_acquire) == mark.value) {
+      mark.bytes = 0;
+      side.last_finished_ns = now_ns;
+    } else {
+      bytes += mark.bytes;
+    }
+  }
+  return bytes;
+}
+
+void LinkGate::Note(uint32_t direction, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  const uint64_t now = surroundings_.NowNs();
+  if (UnderWay(direction, now) == 0) sides_[direction].last_finished_ns = now;
+  sides_[direction].unmarked += bytes;
+  MarkRest(direction, now);
+}
+
+// What found all marks outstanding gets one when there is one.
+void LinkGate::MarkRest(uint32_t direction, uint64_t now_ns) {
+  Side& side = sides_[direction];
+  if (side.unmarked == 0) return;
+  UnderWay(direction, now_ns);
+  for (uint32_t slot = 0; slot < kLinkMarks; ++slot) {
+    Mark& mark = side.marks[slot];
+    if (mark.bytes != 0) continue;
+    mark.value = ++side.last_value;
+    const uint64_t bytes =
+        std::exchange(side.unmarked, 0);  // without a mark nobody could say when they are done
+    if (surroundings_.Mark(direction, slot, mark.value)) mark.bytes = bytes;
+    return;
+  }
+}
+
+void LinkGate::ForgetMarks() {
+  const std::lock_guard lock(mutex_);
+  for (Side& side : sides_) {
+    side.unmarked = 0;
+    for (Mark& mark : side.marks) mark.bytes = 0;
+  }
+}
+
+uint64_t LinkGate::Await(uint32_t direction, uint64_t bytes, const std::atomic<bool>& stop) {
+  if (GrantOf(direction) == LinkGrant::kAsleep) surroundings_.Wake();
+  const uint64_t begin = surroundings_.NowNs();
+  uint64_t piece = MayPass(direction, bytes, begin);
+  if (piece == 0) {
+    words_.waiting[direction].fetch_add(1);
+    for (uint64_t now = begin; !stop.load(std::memory_order_acquire); now = surroundings_.NowNs()) {
+      const std::atomic<uint32_t>& grant = this->grant().grant[direction];
+      const uint32_t seen = grant.load(std::memory_order_acquire);
+      if ((piece = MayPass(direction, bytes, now)) != 0) break;
+      const bool closed = seen == static_cast<uint32_t>(LinkGrant::kClosed);
+      if (now - begin < kSpinNs && !closed) continue;
+      surroundings_.Sleep(grant, seen, closed ? kSleepNs : kNapNs);
+    }
+    words_.waiting[direction].fetch_sub(1);
+  }
+  Count(direction, piece);
+  return piece;
+}
+
+}  // namespace causeway::host

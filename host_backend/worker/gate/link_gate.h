@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a copy between host and device waits for its VM's part of the link (docs/sharing.md). One for each worker and GPU.
+//
+// While others copy as well, a large copy goes to the driver in pieces, of which few are under way, so that a small copy of
+// another VM waits for little, and what a VM is ahead of the others is soon known. Small copies never wait. As the gate
+// (gate.h) it delays in the thread that would call the driver and never for ever: a closed grant is the daemon's, which closes
+// it only while others get on; it is ignored 50 ms after the daemon was last seen; and what may be under way doubles every
+// 10 ms in which nothing is finished, because the stream may wait for something else.
+#pragma once
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+
+#include "host_backend/common/shares/link_words.h"
+
+namespace causeway::host {
+
+// What the gate needs of its surroundings; tests have their own. Any thread.
+class LinkSurroundings {
+ public:
+  virtual ~LinkSurroundings() = default;
+  virtual uint64_t NowNs() = 0;  // CLOCK_MONOTONIC
+  // Has the GPU write `value` into LinkWords::done[direction][slot] when what this thread last gave the driver is done. False:
+  // it cannot, as during a capture.
+  virtual bool Mark(uint32_t direction, uint32_t slot, uint32_t value) = 0;
+  // Nobody looks (LinkGrant::kAsleep), and this worker copies.
+  virtual void Wake() {}
+  // Sleeps until the grant is another one than `seen`, and no longer than that.
+  virtual void Sleep(const std::atomic<uint32_t>& grant, uint32_t seen, uint64_t nanoseconds) = 0;
+};
+
+// Any thread, several at once.
+class LinkGate {
+ public:
+  static constexpr uint64_t kSmallBytes = 16 << 10;  // of a copy that never waits
+  static constexpr uint64_t kLeastPiece = 64 << 10, kMostPiece = 512 << 10;
+
+  // All outlive the gate. `words` are this worker's own and all zero.
+  LinkGate(const LinkGrantWords& grant, LinkWords& words, LinkSurroundings& surroundings)
+      : grant_(&grant), words_(words), surroundings_(surroundings) {}
+  // From now on that grant counts.
+  void Follow(const LinkGrantWords& grant) { grant_.store(&grant, std::memory_order_release); }
+
+  // Before a copy: how many of its bytes may go now, from the first on. 0: `stop` became true. Each piece needs a Leave by the
+  // same thread, once it was submitted.
+  uint64_t Enter(uint32_t direction, uint64_t bytes, const std::atomic<bool>& stop) {
+    if (bytes <= kSmallBytes || IsOpen(direction)) [[likely]] {
+      Count(direction, bytes);
+      return bytes;
+    }
+    return Await(direction, bytes, stop);
+  }
+  // The same for a copy that goes in one piece. False: `stop` became true.
+  bool EnterWhole(uint32_t direction, uint64_t bytes, const std::atomic<bool>& stop) {
+    const uint64_t piece = Enter(direction, bytes, stop);
+    if (piece < bytes && piece != 0) Count(direction, bytes - piece);
+    return piece != 0 || bytes == 0;
+  }
+  // `done`: the driver has copied it already.
+  void Leave(uint32_t direction, uint64_t bytes, bool done) {
+    if (bytes > kSmallBytes && !done && !IsOpen(direction)) [[unlikely]]
+      Note(direction, bytes);
+  }
+  // No mark that is outstanding will be written any more.
+  void ForgetMarks();
+
+  // One step of Enter, for tests under a clock of their own: how many of the bytes may go now; 0: none.
+  uint64_t MayPass(uint32_t direction, uint64_t bytes, uint64_t now_ns);
+
+ private:
+  struct Mark {
+    uint32_t value = 0;
+    uint64_t bytes = 0;  // 0: not outstanding
+  };
+  struct Side {
+    std::array<Mark, kLinkMarks> marks{};
+    uint32_t last_value = 0;
+    uint64_t unmarked = 0;  // bytes that passed and have no mark behind them
+    uint64_t last_finished_ns =
+        0;  // when a piece was last seen done, or the first of those under way was given
+  };
+  const LinkGrantWords& grant() const { return *grant_.load(std::memory_order_acquire); }
+  LinkGrant GrantOf(uint32_t direction) const {
+    return static_cast<LinkGrant>(grant().grant[direction].load(std::memory_order_relaxed));
+  }
+  bool IsOpen(uint32_t direction) const { return GrantOf(direction) == LinkGrant::kOpen; }
+  void Count(uint32_t direction, uint64_t bytes) {
+    std::atomic<uint64_t>& copied = words_.copied[direction];
+    copied.store(copied.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+  }
+  uint64_t Await(uint32_t direction, uint64_t bytes, const std::atomic<bool>& stop);
+  void Note(uint32_t direction, uint64_t bytes);
+  void MarkRest(uint32_t direction, uint64_t now_ns);
+  uint64_t UnderWay(uint32_t direction, uint64_t now_ns);
+
+  std::atomic<const LinkGrantWords*> grant_;
+  LinkWords& words_;
+  LinkSurroundings& surroundings_;
+  std::mutex mutex_;  // of what follows; held while a mark is placed
+  std::array<Side, kLinkDirections> sides_{};
+};
+
+}  // namespace causeway::host

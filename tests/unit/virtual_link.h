@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// One direction of a GPU's link, the processes that copy over it, their workers' gates and the daemon's arbiter under one virtual
+// clock, for tests of how its bytes are divided. Gates, shared words and arbiter are the product's. Nothing here takes real
+// time, and each run gives the same.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "host_backend/common/shares/turn_words.h"
+#include "host_backend/daemon/shares/link_arbiter.h"
+#include "host_backend/worker/gate/link_gate.h"
+
+namespace causeway::test {
+
+struct VirtualCopier {
+  size_t vm = 0;
+  uint64_t copy_bytes = uint64_t{1} << 30;  // one copy after the other
+  uint64_t gap_ns = 0;                      // from the end of one to the next
+  uint64_t call_ns = 2'000;                 // what giving a piece to the driver takes its worker
+  bool waits = false;                       // for the end of each copy
+  bool stalls = false;                      // its stream waits for something else: nothing of it gets on
+  bool lies = false;                        // its worker says that it waits and hardly copies
+
+  uint64_t left = 0, next_ns = 0, asked_ns = 0, finished = 0, bytes = 0;
+  size_t copies_under_way = 0, under_way = 0;  // and pieces of them
+  std::vector<uint64_t> latencies_ns{};
+};
+
+class VirtualLink {
+ public:
+  static constexpr uint64_t kTickNs = 1'000, kLookNs = 40'000, kBytesPerTick = 50'000;
+  static constexpr uint32_t kDirection = kToDevice;
+
+  // How the GPU serves copies of several processes: first come first served, or all at once.
+  explicit VirtualLink(bool in_order) : in_order_(in_order) {}
+
+  size_t AddVm(const ShareTerms& terms) {
+    vm_bytes.push_back(0);
+    grants.emplace_back();
+    return arbiter.Add(terms);
+  }
+  VirtualCopier& Start(const VirtualCopier& copier) {
+    copiers.push_back(copier);
+    workers.push_back(std::make_unique<Worker>(*this, copiers.size() - 1, grants[copier.vm]));
+    return copiers.back();
+  }
+
+  // Runs for so long, and returns what each VM had of it, from 0 to 1.
+  std::vector<double> Run(uint64_t nanoseconds) {
+    const std::vector<uint64_t> before = vm_bytes;
+    for (const uint64_t end = now_ns + nanoseconds; now_ns < end; now_ns += kTickNs) {
+      for (size_t i = 0; i < copiers.size(); ++i) Submit(copiers[i], *workers[i]);
+      Carry();
+      if (now_ns % kLookNs == 0 && !arbiter_hangs) Look();
+    }
+    std::vector<double> shares;
+    const double all = static_cast<double>(nanoseconds / kTickNs * kBytesPerTick);
+    for (size_t i = 0; i < vm_bytes.size(); ++i)
+      shares.push_back(static_cast<double>(vm_bytes[i] - before[i]) / all);
+    return shares;
+  }
+
+  uint64_t now_ns = kLookNs;
+  daemon::LinkArbiter arbiter;
+  std::deque<VirtualCopier> copiers;
+  std::deque<LinkGrantWords> grants;  // by VM
+  std::vector<uint64_t> vm_bytes;
+  bool arbiter_hangs = false;
+  uint64_t most_queued_bytes = 0;  // that were given to the driver and not copied
+
+ private:
+  struct Piece {
+    size_t copier;
+    uint64_t left;
+    bool last;                                           // of its copy
+    std::vector<std::pair<uint32_t, uint32_t>> marks{};  // slots and values behind it
+  };
+  struct Worker final : host::LinkSurroundings {
+    Worker(VirtualLink& of, size_t number, const LinkGrantWords& grant)
+        : link(of), copier(number), gate(grant, words, *this) {}
+    uint64_t NowNs() override { return link.now_ns; }
+    bool Mark(uint32_t, uint32_t slot, uint32_t value) override {
+      const auto own = std::find_if(link.pieces_.rbegin(), link.pieces_.rend(),
+                                    [this](const Piece& piece) { return piece.copier == copier; });
+      if (own == link.pieces_.rend()) {  // all of it is done
+        words.done[kDirection][slot] = value;
+      } else {
+        own->marks.push_back({slot, value});
+      }
+      return true;
+    }
+    void Sleep(const std::atomic<uint32_t>&, uint32_t, uint64_t) override {}
+    VirtualLink& link;
+    const size_t copier;
+    LinkWords words{};
+    host::LinkGate gate;
+  };
+
+  void Submit(VirtualCopier& copier, Worker& worker) {
+    worker.words.waiting[kDirection] = copier.lies ? 1 : 0;
+    if (copier.lies && now_ns % 400'000 == 0) ++worker.words.copied[kDirection];
+    if (copier.lies || now_ns < copier.next_ns) return;
+    if (copier.left == 0) {
+      if (copier.copies_under_way >= (copier.waits ? 1 : 2)) return;
+      ++copier.copies_under_way;
+      copier.left = copier.copy_bytes;
+      copier.asked_ns = now_ns;
+    }
+    if (worker.gate.MayPass(kDirection, copier.left, now_ns) == 0) {
+      worker.words.waiting[kDirection] = 1;
+      return;
+    }
+    const uint64_t piece = worker.gate.Enter(kDirection, copier.left, stop_);
+    copier.left -= piece;
+    ++copier.under_way;
+    pieces_.push_back({worker.copier, piece, copier.left == 0});
+    worker.gate.Leave(kDirection, piece, false);
+    copier.next_ns = now_ns + copier.call_ns;
+    uint64_t queued = 0;
+    for (const Piece& each : pieces_) queued += each.left;
+    most_queued_bytes = std::max(most_queued_bytes, queued);
+  }
+
+  // The oldest piece of each process, or of all.
+  std::vector<size_t> Served() const {
+    std::vector<size_t> served;
+    std::vector<bool> seen(copiers.size());
+    for (size_t i = 0; i < pieces_.size(); ++i) {
+      if (seen[pieces_[i].copier] || copiers[pieces_[i].copier].stalls) continue;
+      seen[pieces_[i].copier] = true;
+      served.push_back(i);
+      if (in_order_) break;
+    }
+    return served;
+  }
+
+  void Carry() {
+    uint64_t carried = kBytesPerTick;
+    while (carried != 0) {
+      const std::vector<size_t> served = Served();
+      if (served.empty()) return;
+      const uint64_t each = std::max<uint64_t>(1, carried / served.size());
+      std::vector<size_t> finished;
+      for (const size_t i : served) {
+        const uint64_t bytes = std::min({each, pieces_[i].left, carried});
+        pieces_[i].left -= bytes;
+        carried -= bytes;
+        vm_bytes[copiers[pieces_[i].copier].vm] += bytes;
+        if (pieces_[i].left == 0) finished.push_back(i);
+      }
+      std::for_each(finished.rbegin(), finished.rend(), [this](size_t i) { Finish(i); });
+    }
+  }
+
+  void Finish(size_t at) {
+    const Piece piece = pieces_[at];
+    pieces_.erase(pieces_.begin() + static_cast<std::ptrdiff_t>(at));
+    VirtualCopier& copier = copiers[piece.copier];
+    for (const auto& [slot, value] : piece.marks) workers[piece.copier]->words.done[kDirection][slot] = value;
+    --copier.under_way;
+    if (!piece.last) return;
+    ++copier.finished;
+    --copier.copies_under_way;
+    copier.latencies_ns.push_back(now_ns + kTickNs - copier.asked_ns);
+    copier.next_ns = std::max(copier.next_ns, now_ns + copier.gap_ns);
+  }
+
+  void Look() {
+    std::vector<daemon::LinkDemand> demands(arbiter.size());
+    for (size_t i = 0; i < copiers.size(); ++i) {
+      daemon::LinkDemand& demand = demands[copiers[i].vm];
+      demand.copied += workers[i]->words.copied[kDirection];
+      demand.waiting += workers[i]->words.waiting[kDirection] != 0 ? 1 : 0;
+    }
+    arbiter.Look(now_ns, demands);
+    for (size_t i = 0; i < demands.size(); ++i) {
+      grants[i].seen_ns = now_ns;
+      grants[i].window_kib[kDirection] = arbiter.window_kib(i);
+      grants[i].grant[kDirection] = static_cast<uint32_t>(arbiter.grant(i));
+    }
+  }
+
+  const bool in_order_;
+  const std::atomic<bool> stop_{false};
+  std::deque<Piece> pieces_;
+  std::vector<std::unique_ptr<Worker>> workers;
+};
+
+}  // namespace causeway::test
