@@ -8,6 +8,11 @@ target_link_libraries(hostile_flood PRIVATE causeway_cuda_headers Threads::Threa
 set_target_properties(hostile_flood PROPERTIES OUTPUT_NAME flood RUNTIME_OUTPUT_DIRECTORY ${hostile_programs}
   SKIP_BUILD_RPATH ON)
 
+add_executable(share_attack share_attack.cc)
+target_compile_options(share_attack PRIVATE -Wall -Wextra -Werror)
+target_link_libraries(share_attack PRIVATE causeway_cuda_headers Threads::Threads guest_libcuda)
+set_target_properties(share_attack PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${hostile_programs} SKIP_BUILD_RPATH ON)
+
 # It speaks the ring protocol itself.
 add_executable(hostile_loop hostile_loop.cc)
 target_link_libraries(hostile_loop PRIVATE hostile_guest)
@@ -25,4 +30,7 @@ add_custom_target(hostile_victim ALL DEPENDS ${hostile_programs}/victim)
 if(TARGET software_gpu AND CAUSEWAY_SANITIZE STREQUAL "none")
   add_test(NAME kill_storm COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/kill_storm.py ${CMAKE_BINARY_DIR})
   set_tests_properties(kill_storm PROPERTIES LABELS hostile TIMEOUT 400 SKIP_RETURN_CODE 77)
+  add_test(NAME share_attacks COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/share_attacks.py ${CMAKE_BINARY_DIR}
+    --driver $<TARGET_FILE:software_gpu>)
+  set_tests_properties(share_attacks PROPERTIES LABELS hostile TIMEOUT 1200 SKIP_RETURN_CODE 77)
 endif()
