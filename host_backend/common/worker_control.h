@@ -11,12 +11,16 @@
 //   daemon  WorkerAssignment  with descriptors: account page, the same to be read only; then the region, the
 //                             region to be read only (of granted memory a SleepWord) and the client socket, or
 //                             the TCP socket; then the session's FlightImage if has_flight
+//   daemon  WorkerLongAssignment  in the place of WorkerAssignment, where the session waits for its guest when its
+//                             connection is lost; only to a worker with kWaitsForGuests
 //   worker  WorkerConfined    before it looks at any byte of the guest; with a descriptor if has_listener
 //   worker  WorkerUsage       at most every 500 ms while it serves, and only after calls
 //   worker  SharingRequest    with a descriptor if has_descriptor; one at a time. The answer is a SharingReply,
 //                             likewise
 //   worker  CheckpointOrder   one at a time. The answer is a CheckpointAnswer; a daemon that takes the worker over sends
 //                             one with `again`, at which a worker that waits sends its order once more, with `again`
+//   worker  WorkerLink        of such a session: its connection was lost, and it waits; or it goes on
+//   daemon  WorkerResume      with a descriptor: the guest has made another connection
 //   worker  WorkerQuery       of a management session. The answer is WorkerPeers
 // When either side closes the socket, the other ends; the worker also has PR_SET_PDEATHSIG.
 //
@@ -41,6 +45,9 @@ inline constexpr uint32_t kMostNamedDevices = 16;
 // One that watches memory understands WorkerTellDevices.
 inline constexpr uint32_t kTellsDevices = 4;
 
+// The worker understands WorkerLongAssignment and WorkerResume, and sends WorkerLink.
+inline constexpr uint32_t kWaitsForGuests = 8;
+
 struct WorkerReady {
   uint32_t failed;
   uint32_t driver_version;
@@ -49,10 +56,10 @@ struct WorkerReady {
   uint64_t device_free_bytes;  // of GPU 0's memory, after the driver's start; 0: not known
   uint64_t api_hash;           // of the worker's rows
   uint32_t control_version;    // kWorkerControl
-  uint32_t features;           // kAsksAgain, kNamesDevices, kTellsDevices; others are passed over
-  char release[32];            // of the worker, as BuildStamp has it
-  char text[488];              // failed: one sentence; otherwise the driver library's path
-  char sandbox[256];           // what confines the worker, in words for the log
+  uint32_t features;  // kAsksAgain, kNamesDevices, kTellsDevices, kWaitsForGuests; others are passed over
+  char release[32];   // of the worker, as BuildStamp has it
+  char text[488];     // failed: one sentence; otherwise the driver library's path
+  char sandbox[256];  // what confines the worker, in words for the log
 };
 static_assert(sizeof(WorkerReady) == 816);
 
@@ -120,6 +127,28 @@ struct WorkerAssignment {
   uint64_t cache_bytes;  // the quota of its scope's folder of compiled kernels; 0: it need not check it now
 };
 static_assert(sizeof(WorkerAssignment) == 56);
+
+// With the same descriptors. A session of kTcp or kTls that waits for its guest for so long after its connection was lost.
+struct WorkerLongAssignment {
+  WorkerAssignment assignment;
+  uint32_t grace_s;
+  uint32_t reserved;
+};
+static_assert(sizeof(WorkerLongAssignment) == 64);
+
+// These two have sizes that no WorkerPeers has.
+struct WorkerLink {
+  uint32_t waits;  // 1: the connection was lost. 0: the session goes on over another one
+  uint32_t reserved[4];
+};
+static_assert(sizeof(WorkerLink) == 20);
+// Its descriptor is as the first of the session's assignment, of the guest's next connection.
+struct WorkerResume {
+  uint32_t received
+      [2];  // how much the guest has received (ResumeRequest::received): the lower half, the upper half
+  uint32_t reserved[3];
+};
+static_assert(sizeof(WorkerResume) == 20);
 
 struct WorkerUsage {
   uint64_t calls;       // records executed

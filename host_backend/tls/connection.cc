@@ -150,7 +150,7 @@ bool PassAnswer(TlsRecords& records, int daemon) {
 }
 
 // The session's opening; then the guest's socket and its keys go to the session's worker, and this process waits for the worker's
-// end, to end the connection even if a copy of the socket lives somewhere. The worker ends its session when this process ends.
+// end, to end the connection even if a copy of the socket lives somewhere. The worker gives the connection up when this process ends.
 void Introduce(TlsRecords& records, int daemon) {
   std::vector<std::byte> block(sizeof(OpenBlock));
   TlsTraffic traffic{};

@@ -15,6 +15,9 @@
 #include <algorithm>
 #include <cstring>
 #include <ctime>
+#include <iterator>
+#include <limits>
+#include <span>
 
 #include "host_backend/common/remote/remote_hand_over.h"
 #include "ivshmem_ring/tcp/tcp_connection.h"
@@ -27,7 +30,9 @@ using daemon::LogLevel;
 
 // A guest whose machine is gone is noticed within 15 s.
 constexpr KeepAlive kKeepAlive{.idle_s = 5, .interval_s = 3, .probes = 3};
-constexpr int kMostAccepts = 16;  // before others get their turn
+constexpr int64_t kTellAgainMs = 1000;
+constexpr size_t kMostTold = 1000;  // at once: far less than a socket holds
+constexpr int kMostAccepts = 16;    // before others get their turn
 // Connections that the kernel keeps until they are accepted. Beyond that it drops them, and a guest that comes beside a flood
 // would try again only after a second.
 constexpr int kMostWaiting = 1024;
@@ -60,13 +65,13 @@ std::string Printable(const char* text, size_t most) {
 }
 
 // Connects to causewayd and tells it who comes. Nothing: *why says what is wrong, for the guest.
-UniqueFd ReachDaemon(const std::string& path, const RemoteHandOver& who, std::string* why) {
+UniqueFd ReachDaemon(const std::string& path, std::span<const std::byte> message, std::string* why) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof(address.sun_path) - 1);
   UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (socket && connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0 &&
-      send(socket.get(), &who, sizeof who, MSG_NOSIGNAL) == ssize_t(sizeof who)) {
+      send(socket.get(), message.data(), message.size(), MSG_NOSIGNAL) == ssize_t(message.size())) {
     return socket;
   }
   *why = "causewayd cannot be reached on this host: " + ErrnoText() +
@@ -183,6 +188,7 @@ void Listener::ReadKeys() {
                          "; only one counts.");
   }
   daemon::LogInfo(std::to_string(keys_.size()) + " keys are known");
+  TellEndedKeys();
 }
 
 std::string Listener::NameOf(const std::string& id) const {
@@ -215,10 +221,9 @@ int Listener::WaitMs() const {
   for (const Connection& connection : connections_) {
     if (!connection.proved)
       at_most(std::chrono::ceil<std::chrono::milliseconds>(connection.end - Clock::now()).count());
-    const auto key = keys_.find(connection.id);
-    if (key != keys_.end() && key->second.key.expires != 0)
-      at_most((key->second.key.expires - std::time(nullptr)) * 1000);
   }
+  if (next_end_ != kNever) at_most((next_end_ - std::time(nullptr)) * 1000);
+  if (!ended_.empty()) at_most(kTellAgainMs);
   return int(wait);
 }
 
@@ -267,7 +272,38 @@ void Listener::Sweep() {
     End(*connection, why);
     connections_.erase(connection);
   }
+  if (next_end_ <= std::time(nullptr) || !ended_.empty()) TellEndedKeys();
   log_.Flush("TLS peers");
+}
+
+// The daemon has sessions that wait for their guest, of which this process knows nothing. At the start it is told of every key that is
+// not good: one may have been revoked while this process did not run.
+void Listener::TellEndedKeys() {
+  std::set<std::string> good;
+  next_end_ = kNever;
+  for (const auto& [id, key] : keys_) {
+    if (!WhyNot(id).empty()) {
+      if (!told_) ended_.insert(id);
+      continue;
+    }
+    good.insert(id);
+    if (key.key.expires != 0) next_end_ = std::min(next_end_, key.key.expires);
+  }
+  std::set_difference(good_.begin(), good_.end(), good.begin(), good.end(),
+                      std::inserter(ended_, ended_.end()));
+  for (const std::string& id : good) ended_.erase(id);
+  good_ = std::move(good);
+  told_ = true;
+  if (ended_.empty()) return;
+  std::vector<KeyEnded> messages;
+  for (const std::string& id : ended_) {
+    if (messages.size() == kMostTold) break;
+    KeyEnded& message = messages.emplace_back(KeyEnded{kKeyEndedMagic, {}});
+    id.copy(message.id, sizeof(message.id) - 1);
+  }
+  std::string why;
+  if (!ReachDaemon(config_.tls.hand_over, std::as_bytes(std::span(messages)), &why)) return;
+  for (const KeyEnded& message : messages) ended_.erase(message.id);
 }
 
 void Listener::End(Connection& connection, const std::string& why) {
@@ -399,15 +435,17 @@ void Listener::GiveSecret(Connection& connection, const std::string& id) {
 void Listener::HandOver(Connection& connection) {
   TlsAnswer answer{};
   std::string why = WhyNot(connection.id);
-  RemoteHandOver who{};
+  KeyHandOver hand_over{};
+  RemoteHandOver& who = hand_over.who;
   UniqueFd daemon;
   if (why.empty()) {
     const NamedKey& key = keys_.at(connection.id);
-    who.magic = kHandOverMagic;
+    who.magic = kKeyHandOverMagic;
+    connection.id.copy(hand_over.id, sizeof(hand_over.id) - 1);
     key.key.vm.copy(who.vm, sizeof(who.vm) - 1);
     key.name.copy(who.key, sizeof(who.key) - 1);
     connection.peer.copy(who.peer, sizeof(who.peer) - 1);
-    daemon = ReachDaemon(config_.tls.hand_over, who, &why);
+    daemon = ReachDaemon(config_.tls.hand_over, std::as_bytes(std::span(&hand_over, 1)), &why);
   }
   connection.proved = true;
   strangers_.Prove(connection.network, Clock::now());

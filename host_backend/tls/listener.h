@@ -13,6 +13,7 @@
 #include <chrono>
 #include <list>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,8 @@ class Listener {
   std::string Listen(const std::string& address, uint16_t port);
   std::string WatchKeys();
   void ReadKeys();
+  // Tells the daemon of keys that have ended since it was told, or of all of them; what cannot be told now is told later.
+  void TellEndedKeys();
   int WaitMs() const;
   void Wait();
   void OnAccept(int listener);
@@ -82,6 +85,11 @@ class Listener {
   UniqueFd signals_, keys_changed_;
   bool stopping_ = false;
   std::map<std::string, NamedKey> keys_;  // by their ids, and without their secrets
+  std::set<std::string> good_;            // the ids of those that were good when the daemon was told last
+  static constexpr int64_t kNever = INT64_MAX;
+  int64_t next_end_ = kNever;    // when the next of good_ expires, in seconds since 1970
+  bool told_ = false;            // it was told at all
+  std::set<std::string> ended_;  // of those that the daemon is still to be told of
   std::list<Connection> connections_;
   daemon::LimitedLog log_;
   Strangers strangers_{Clock::now()};

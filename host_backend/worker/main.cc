@@ -42,6 +42,7 @@
 #include "host_backend/worker/slices/channel_groups.h"
 #include "host_backend/worker/start/checkpointer.h"
 #include "host_backend/worker/start/confinement.h"
+#include "host_backend/worker/start/guest_link.h"
 #include "host_backend/worker/start/pageable_access.h"
 #include "host_backend/worker/start/worker_assignment.h"
 #include "ivshmem_ring/transport/packet.h"
@@ -115,14 +116,14 @@ std::string StartDriverWithLateTimers(const std::string& path, bool allow_pageab
   return error;
 }
 
-std::unique_ptr<Session> OpenSession(const ReceivedAssignment& received, const RegionView& view,
-                                     FlightImage* flight) {
+std::unique_ptr<Session> OpenSession(const ReceivedAssignment& received, int control, const RegionView& view,
+                                     FlightImage* flight, TcpServer** stream) {
   // The session is made after the transport that asks it, hence the holder.
   auto holder = std::make_shared<Session*>(nullptr);
   const auto resolve = [holder](uint64_t offset, uint64_t bytes) {
     return (*holder)->part<Arenas>().ResolveOffset(offset, bytes).data();
   };
-  auto session = MakeSession(OpenTransport(received, view, flight, resolve), view);
+  auto session = MakeSession(OpenTransport(received, control, view, flight, resolve, stream), view);
   *holder = session.get();
   SayServing(view);
   return session;
@@ -151,21 +152,26 @@ WorkerUsage UsageOf(const Session& session) {
   _exit(code);
 }
 
-// False when the daemon has closed the control socket.
 // CAUSEWAY_TURNS=0 in the daemon's environment: no record of its workers waits for a turn, so that what turns cost can be measured.
 bool TakesTurns() {
   const char* text = std::getenv("CAUSEWAY_TURNS");
   return text == nullptr || std::strcmp(text, "0") != 0;
 }
 
-bool ReadAnswer(int control, DaemonLink* link) {
+// False when the daemon has closed the control socket.
+bool ReadAnswer(int control, DaemonLink* link, GuestLink* guest) {
   SharingReply reply;
   CheckpointAnswer answer;
   WorkerReach reach;
-  static_assert(sizeof answer < sizeof reply && sizeof reach < sizeof reply);
+  WorkerResume resume;
+  static_assert(sizeof answer < sizeof reply && sizeof reach < sizeof reply && sizeof resume < sizeof reply);
   int descriptor = -1;
   const ssize_t got = ReceivePacket(control, &reply, sizeof reply, std::span(&descriptor, 1), MSG_DONTWAIT);
   UniqueFd received(descriptor);
+  if (got == static_cast<ssize_t>(sizeof resume)) {
+    std::memcpy(&resume, &reply, sizeof resume);
+    guest->Resume(resume, std::move(received));
+  }
   if (got == static_cast<ssize_t>(sizeof reply)) link->Deliver(reply, std::move(received));
   if (got == static_cast<ssize_t>(sizeof answer)) {
     std::memcpy(&answer, &reply, sizeof answer);
@@ -203,16 +209,16 @@ class AccountKeeper {
 
 // Ends the session when the daemon or the guest process goes away, and reports what it uses meanwhile. While
 // the session makes no calls it sleeps.
-[[noreturn]] void Supervise(int control, int client, Session* session, DaemonLink* link,
+[[noreturn]] void Supervise(int control, GuestLink* guest, Session* session, DaemonLink* link,
                             AccountKeeper* accounts) {
   constexpr int kReportMs = 500, kForEver = -1;
   WorkerUsage last{};
   for (bool silent = false;;) {
-    pollfd watched[3] = {{control, POLLIN, 0}, {client, POLLIN, 0}, {session->calls.alarm(), POLLIN, 0}};
+    pollfd watched[3] = {{control, POLLIN, 0}, guest->Watched(), {session->calls.alarm(), POLLIN, 0}};
     poll(watched, 3, silent ? kForEver : kReportMs);  // descriptors below 0 are passed over
     const bool daemon_gone = (watched[0].revents & (POLLHUP | POLLERR)) != 0 ||
-                             ((watched[0].revents & POLLIN) != 0 && !ReadAnswer(control, link));
-    if (daemon_gone || HasGone(watched[1])) EndProcess(control, *session, 0);
+                             ((watched[0].revents & POLLIN) != 0 && !ReadAnswer(control, link, guest));
+    if (daemon_gone || !guest->StillThere(watched[1])) EndProcess(control, *session, 0);
     if ((watched[2].revents & POLLIN) != 0) {
       session->calls.Quiet();
       silent = false;
@@ -259,7 +265,8 @@ int Run(int control, const std::string& driver_path, const ConfinementOptions& o
     return 1;
   }
   TheAccounting().Attach(page, received.assignment.account_cell);
-  std::unique_ptr<Session> session = OpenSession(received, view, flight);
+  TcpServer* stream = nullptr;
+  std::unique_ptr<Session> session = OpenSession(received, control, view, flight, &stream);
   DaemonLink link(control);
   session->set_daemon(&link);
   if (TakesTurns()) {
@@ -271,20 +278,21 @@ int Run(int control, const std::string& driver_path, const ConfinementOptions& o
     session->submissions().Watch(session->objects(), TheChannelGroups());
   }
   session->part<Channels>().Open(0);
-  const int client = ClientSocket(received);
+  GuestLink guest(received, stream);
   static auto& accounts = *new AccountKeeper;  // its thread uses it to the end
   try {
     std::thread([serves = session.get(), context = warm_context.load()] {
       serves->submissions().Prepare(context);
       accounts.Run();
     }).detach();
-    std::thread(Supervise, control, client, session.get(), &link, &accounts).detach();
+    std::thread(Supervise, control, &guest, session.get(), &link, &accounts).detach();
   } catch (const std::system_error& failure) {
     Log(NoThreadText(failure));
     EndProcess(control, *session, 3);
   }
   session->part<Dispatcher>().Run();
   const std::string reason = session->reason();
+  if (const std::string why = guest.EndReason(); !why.empty()) Log("the guest has not come back: " + why);
   if (!reason.empty()) Log(reason);
   EndProcess(control, *session, reason.empty() ? 0 : 3);
 }

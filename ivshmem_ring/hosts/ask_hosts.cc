@@ -40,7 +40,8 @@ HostAnswer Refused(const HostAddress& host, const LocalReply& reply) {
 
 HostAnswer Ask(const HostAddress& host) {
   HostConnection connection;
-  if (std::string problem = DialHost(host, kStepSeconds, &connection); !problem.empty())
+  if (std::string problem = DialHost(host, host.encrypted ? KeyFileFor(host) : "", kStepSeconds, &connection);
+      !problem.empty())
     return {HostAnswer::State::kDown, problem, {}};
   const auto open = std::make_unique<OpenBlock>();
   StateOpening(open.get(), SessionKind::kQuestion);

@@ -108,11 +108,11 @@ HostConnection::~HostConnection() {
   if (fd >= 0) close(fd);
 }
 
-std::string DialHost(const HostAddress& address, int limit_s, HostConnection* connection) {
+std::string DialHost(const HostAddress& address, const std::string& key_file, int limit_s,
+                     HostConnection* connection) {
   std::string error;
   connection->fd = Dial(address, limit_s, &error);
-  if (connection->fd >= 0 && address.encrypted)
-    connection->layer = Encrypt(connection->fd, KeyFileFor(address), &error);
+  if (connection->fd >= 0 && address.encrypted) connection->layer = Encrypt(connection->fd, key_file, &error);
   return connection->fd >= 0 && (connection->layer != nullptr || !address.encrypted) ? "" : error;
 }
 

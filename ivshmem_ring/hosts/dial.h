@@ -24,8 +24,10 @@ struct HostConnection {
 };
 
 // Connects, and for tls:// loads libcauseway-tls.so.1 and proves the key. Each step, and each wait for a message of the handshake,
-// takes `limit_s` at most; the system's look-up of names has limits of its own.
-std::string DialHost(const HostAddress& address, int limit_s, HostConnection* connection);
+// takes `limit_s` at most; the system's look-up of names has limits of its own. `key_file`: as KeyFileFor has it, which looks at the
+// environment.
+std::string DialHost(const HostAddress& address, const std::string& key_file, int limit_s,
+                     HostConnection* connection);
 
 // Sends the opening message and waits, at most so long for each of its parts, for the answer. False: there is none.
 bool ExchangeOpening(HostConnection& connection, const OpenBlock& open, int limit_s, LocalReply* reply);

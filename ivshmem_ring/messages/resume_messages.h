@@ -19,6 +19,7 @@
 
 namespace causeway {
 
+inline constexpr SessionKind kResumeKind = SessionKind{3};
 inline constexpr uint64_t kResumesFeature = 1;  // OpenBlock::features
 inline constexpr uint32_t kGrantsResume = 1;    // LocalReply::reserved, where it accepts
 inline constexpr uint32_t kSessionGone = 2;     // the same, where it refuses

@@ -56,10 +56,10 @@ void TcpConnection::AcknowledgeSoon() {
 
 void TcpConnection::SayGoodbye() {
   const std::unique_lock lock(send_mutex_, std::try_to_lock);
-  if (!lock.owns_lock() || down()) return;
   const FrameHeader goodbye{kMainLink, 0, 0, FrameKind::kGoodbye};
   const std::array<std::span<const std::byte>, 1> parts = {std::as_bytes(std::span(&goodbye, 1))};
-  (void)SendBehindWaiting(parts, {}, false);
+  if (lock.owns_lock() && !down()) (void)SendBehindWaiting(parts, {}, false);
+  resumption_->End();
 }
 
 void TcpConnection::NoteReceived(size_t bytes) {

@@ -72,7 +72,6 @@ TcpClient::~TcpClient() {
 
 void TcpClient::SayGoodbye() {
   if (connection_.resumable()) connection_.SayGoodbye();
-  connection_.Shutdown();
 }
 
 TcpClient::Channel& TcpClient::At(uint32_t index) {

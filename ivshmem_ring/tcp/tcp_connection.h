@@ -142,7 +142,7 @@ class TcpConnection {
   bool TakeAcknowledgement(uint64_t received) { return resumption_->Acknowledge(received); }
   // Tells the peer what was received if it was not told of much, without waiting. Once a second.
   void AcknowledgeSoon();
-  // Tells the host that the guest ends, without waiting. Nothing is sent any more.
+  // Tells the host that the guest ends, without waiting. Nothing is sent any more, and no other socket comes.
   void SayGoodbye();
   // The keeper's (link_keeper.h), in turns. Waits until the socket is lost and nobody reads from it; false: the connection is over.
   bool AwaitLoss(uint64_t* received);

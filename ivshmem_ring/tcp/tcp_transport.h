@@ -57,7 +57,7 @@ class TcpClient final : public ClientTransport, private FrameSink {
   // Staging buffer `index` (below kBulkBuffers), of kBulkBytes; it is made when first asked for and lives as
   // long as the client. A request names it by bulk_offset = index. Any thread.
   std::byte* BulkBuffer(uint32_t index);
-  // The program ends: the host need not wait for it. Ends the connection. Other threads may still be inside a call.
+  // The program ends: the host need not wait for it. Other threads may still be inside a call.
   void SayGoodbye();
 
   void PublishMain(size_t bytes) override;

@@ -21,7 +21,7 @@ void RequireText(const char (&field)[kSize]) {
 
 // What is promised of each message that comes out.
 struct Check {
-  const bool assigned;
+  const bool assigned, may_wait;
   const size_t descriptors;
   const WorkerUsage& last;
 
@@ -59,6 +59,9 @@ struct Check {
     Require(std::memchr(use.name, 0, sizeof use.name) != nullptr);
     Require(use.load_percent <= 100 || use.load_percent == kDeviceLoadUnknown);
   }
+  void operator()(const WorkerLink& link) const {
+    Require(assigned && may_wait && descriptors == 0 && link.waits <= 1);
+  }
   void operator()(const WorkerQuery& query) const { Require(assigned && query.what == WorkerQuery::kPeers); }
 };
 
@@ -74,7 +77,10 @@ std::vector<std::byte> SomePacket(Input& input) {
   const auto small = [&] {
     return input.Byte() < 250 ? input.Byte() % 10u : static_cast<uint32_t>(input.Word());
   };
-  switch (input.Byte() % 11) {
+  switch (input.Byte() % 12) {
+    case 11:
+      Append(packet, WorkerLink{small(), {input.Byte() / 250u, 0, 0, 0}});
+      break;
     case 10:
       Append(packet, WorkerDeviceUse{{}, {}, small(), 0, input.Word() >> 1, input.Word()});
       break;
@@ -144,12 +150,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace causeway::fuzz;
   Input input(data, size);
   daemon::WorkerDialogue dialogue(static_cast<WorkerKind>(1 + input.Byte() % 3));
-  bool assigned = false;
+  bool assigned = false, may_wait = false;
   WorkerUsage last{};
   while (!input.empty()) {
     if (!assigned && input.Byte() % 8 == 0) {
       assigned = true;
       dialogue.Assigned();
+      may_wait = input.Byte() % 2 == 0;
+      if (may_wait) dialogue.MayWait();
     }
     const auto packet = SomePacket(input);
     if (input.Byte() % 2 == 0) dialogue.Answered();
@@ -159,7 +167,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (asked % 8 == 2) dialogue.AskedForDevices();
     const size_t descriptors = input.Byte() < 200 ? input.Byte() % 2 : input.Byte() % 6;
     const auto message = dialogue.Read(packet, descriptors);
-    std::visit(Check{assigned, descriptors, last}, message);
+    std::visit(Check{assigned, may_wait, descriptors, last}, message);
     if (const auto* usage = std::get_if<WorkerUsage>(&message)) last = *usage;
   }
   return 0;

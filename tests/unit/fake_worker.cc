@@ -3,7 +3,7 @@
 // argument.
 //   ok, stubborn (ignores the end), fail (no driver), crash (before ready), silent (never ready), violation,
 //   fill, slow (ready after two seconds), foreign (of other rows than asked for), later (of a later control protocol),
-//   whole (names two GPUs, and looks for a module image that it then gives)
+//   whole (names two GPUs, and looks for a module image that it then gives), waits (for a guest that has lost its connection)
 // As .../HASH/causeway-worker it is one of those rows.
 #include <fcntl.h>
 #include <poll.h>
@@ -26,6 +26,7 @@
 #include "host_backend/common/shares/account_page.h"
 #include "host_backend/common/worker_control.h"
 #include "ivshmem_ring/messages/image_hash.h"
+#include "ivshmem_ring/messages/resume_messages.h"
 #include "ivshmem_ring/release/build_stamp.h"
 #include "ivshmem_ring/transport/layout.h"
 #include "ivshmem_ring/transport/packet.h"
@@ -36,6 +37,7 @@ using namespace causeway;
 
 struct Received {
   WorkerAssignment assignment{};
+  bool waits = false;  // for its guest
   int descriptors[kMaxPacketDescriptors] = {-1, -1, -1,
                                             -1, -1, -1};  // two of the account page, the session's
   int session(int index) const { return descriptors[2 + index]; }
@@ -44,10 +46,13 @@ struct Received {
 // What a kept spare is told of its scope before comes first.
 bool Receive(int control, Received& received) {
   ssize_t bytes = 0;
+  WorkerLongAssignment said{};
   do {
-    bytes = ReceivePacket(control, &received.assignment, sizeof(received.assignment), received.descriptors);
+    bytes = ReceivePacket(control, &said, sizeof(said), received.descriptors);
   } while (bytes == ssize_t(sizeof(WorkerScope)));
-  return bytes == ssize_t(sizeof(received.assignment));
+  received.assignment = said.assignment;
+  received.waits = bytes == ssize_t(sizeof(said));
+  return received.waits || bytes == ssize_t(sizeof(said.assignment));
 }
 
 // Of the rows that its folder names, or of this build's.
@@ -66,6 +71,7 @@ void SendReady(int control, const std::string& mode, const std::string& program)
   ready.device_count = 1;
   ready.loads_lazily = mode == "lazy" ? 1 : 0;
   ready.api_hash = HashOf(program) ^ (mode == "foreign" ? 1 : 0);
+  if (mode == "waits") ready.features = kWaitsForGuests;
   ready.control_version = mode == "later" ? 99 : kWorkerControl;
   std::memcpy(ready.release, kBuildStamp.release, sizeof ready.release);
   std::snprintf(
@@ -169,15 +175,22 @@ void ServeTcp(const Received& received) {
   }
 }
 
-// As ServeTcp, on the guest's own socket, until the connection's process ends.
-void ServeTls(const Received& received) {
-  auto stream = ReceiveTlsStream(received.session(0));
+// As ServeTcp, on the guest's own socket, until the connection's process ends. Or, where it waits for its guest, until something comes on
+// `control`. `greeting` is sent first.
+void ServeTls(int connection, int control, std::span<const std::byte> greeting) {
+  auto stream = ReceiveTlsStream(connection);
   if (!stream.ok()) return;
   TlsRecords& records = *stream.value().records;
   const int guest = stream.value().socket.get();
   std::vector<std::byte> wire(4096), plain(4096);
-  pollfd ends[2] = {{guest, POLLIN, 0}, {received.session(0), POLLIN, 0}};
-  while (poll(ends, 2, -1) > 0 && ends[1].revents == 0) {
+  if (!greeting.empty()) {
+    std::vector<std::byte> sealed;
+    records.Seal(greeting);
+    records.TakeOutput(sealed);
+    send(guest, sealed.data(), sealed.size(), MSG_NOSIGNAL);
+  }
+  pollfd ends[3] = {{guest, POLLIN, 0}, {connection, POLLIN, 0}, {control, POLLIN, 0}};
+  while (poll(ends, 3, -1) > 0 && ends[1].revents == 0 && ends[2].revents == 0) {
     const ssize_t got = recv(guest, wire.data(), 4096, 0);
     if (got <= 0) return;
     records.Received(std::span(wire).first(size_t(got)));
@@ -188,6 +201,26 @@ void ServeTls(const Received& received) {
     std::vector<std::byte> answer;
     records.TakeOutput(answer);
     send(guest, answer.data(), answer.size(), MSG_NOSIGNAL);
+  }
+}
+
+// Says when it waits, and goes on with each connection that comes; it says of itself that it has received what the guest says that it has.
+void ServeTlsAgain(int connection, int control) {
+  std::vector<std::byte> greeting;
+  for (;;) {
+    ServeTls(connection, control, greeting);
+    close(connection);
+    const WorkerLink lost{1, {}}, back{0, {}};
+    send(control, &lost, sizeof lost, MSG_NOSIGNAL);
+    WorkerResume resume{};
+    ssize_t bytes;
+    while ((bytes = ReceivePacket(control, &resume, sizeof resume, std::span(&connection, 1))) !=
+           ssize_t(sizeof resume))
+      if (bytes <= 0) return;
+    const ResumeGreeting said{kResumeMagic, resume.received[0] | uint64_t{resume.received[1]} << 32};
+    const auto parts = std::as_bytes(std::span(&said, 1));
+    greeting.assign(parts.begin(), parts.end());
+    send(control, &back, sizeof back, MSG_NOSIGNAL);
   }
 }
 
@@ -220,7 +253,10 @@ int main(int argc, char** argv) {
   if (received.assignment.kind == AssignmentKind::kTcp) {
     ServeTcp(received);
   } else if (received.assignment.kind == AssignmentKind::kTls) {
-    ServeTls(received);
+    if (received.waits)
+      ServeTlsAgain(received.session(0), control);
+    else
+      ServeTls(received.session(0), -1, {});
   } else {
     ServeRegion(control, received, mode);
   }

@@ -10,17 +10,19 @@ target_link_libraries(host_choice_test PRIVATE causeway_hosts GTest::gtest_main)
 add_test(NAME host_choice_test COMMAND host_choice_test)
 set_tests_properties(host_choice_test PROPERTIES LABELS unit TIMEOUT 60)
 
-add_executable(remote_test remote_test.cc daemon_fixture.cc)
-target_compile_definitions(remote_test PRIVATE CAUSEWAYD_PATH="$<TARGET_FILE:causewayd>" CAUSEWAY_PATH="$<TARGET_FILE:causeway>"
-  CAUSEWAY_TLS_PATH="$<TARGET_FILE:causeway-tls>" FAKE_WORKER_PATH="$<TARGET_FILE:daemon_test_worker>")
-target_link_libraries(remote_test PRIVATE causeway_daemon causeway_command causeway_tls GTest::gtest_main)
-add_dependencies(remote_test causeway causewayd causeway-tls daemon_test_worker)
-add_test(NAME remote_test COMMAND remote_test)
 add_executable(strangers_test strangers_test.cc ${PROJECT_SOURCE_DIR}/host_backend/tls/strangers.cc)
 target_link_libraries(strangers_test PRIVATE causeway_host_headers GTest::gtest_main)
 add_test(NAME strangers_test COMMAND strangers_test)
 set_tests_properties(strangers_test PROPERTIES LABELS unit TIMEOUT 60)
-set_tests_properties(remote_test PROPERTIES LABELS "unit;hostile" TIMEOUT 300)
+foreach(name remote_test remote_return_test)
+  add_executable(${name} ${name}.cc daemon_fixture.cc)
+  target_compile_definitions(${name} PRIVATE CAUSEWAYD_PATH="$<TARGET_FILE:causewayd>" CAUSEWAY_PATH="$<TARGET_FILE:causeway>"
+    CAUSEWAY_TLS_PATH="$<TARGET_FILE:causeway-tls>" FAKE_WORKER_PATH="$<TARGET_FILE:daemon_test_worker>")
+  target_link_libraries(${name} PRIVATE causeway_daemon causeway_command causeway_tls GTest::gtest_main)
+  add_dependencies(${name} causeway causewayd causeway-tls daemon_test_worker)
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES LABELS "unit;hostile" TIMEOUT 300)
+endforeach()
 
 # The guest's library over TLS, in a program with an OpenSSL of its own that forks.
 if(TARGET software_gpu AND CAUSEWAY_SANITIZE STREQUAL "none")

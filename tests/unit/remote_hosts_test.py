@@ -64,7 +64,7 @@ for line in sys.stdin:
 class Host:
     """A daemon, its causeway-tls, and its folder of keys."""
 
-    def __init__(self, test, memory_mib, address="127.0.0.1", more=""):
+    def __init__(self, test, memory_mib, address="127.0.0.1", more="", top=""):
         self.test = test
         self.folder = tempfile.mkdtemp(prefix="causeway-host-")
         os.chmod(self.folder, 0o755)
@@ -72,7 +72,7 @@ class Host:
         self.keys = self.folder + "/keys"
         self.config = pathlib.Path(self.folder, "config.toml")
         self.address, self.port = address, 0
-        self.memory_mib, self.more = memory_mib, more
+        self.memory_mib, self.more, self.top = memory_mib, more, top
         self.processes = []
         test.addCleanup(self.stop)
 
@@ -84,7 +84,7 @@ class Host:
 
     def start(self):
         self.config.write_text(
-            f'socket = "{self.folder}/socket"\nsocket_mode = "0600"\ndriver_library = "{sessions.DRIVER}"\n'
+            f'socket = "{self.folder}/socket"\nsocket_mode = "0600"\ndriver_library = "{sessions.DRIVER}"\n{self.top}'
             f'[tls]\nlisten = ["{self.address}:{self.port}"]\nkeys = "{self.keys}"\n'
             f'[[remote]]\nname = "guest"\ndevice_memory_mib = {self.memory_mib}\n{self.more}', encoding="utf-8")
         for program, said in (("causewayd", "accepts sessions at"), ("causeway-tls", "TLS sessions are accepted at")):

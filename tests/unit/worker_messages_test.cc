@@ -138,6 +138,20 @@ TEST(WorkerDialogue, ThatItCanBeReachedItSaysAsOftenAsItWasAsked) {
   EXPECT_TRUE(Fails(dialogue.Read(Bytes(reachable), 0)));
 }
 
+TEST(WorkerDialogue, ThatItWaitsForItsGuestItSaysWhereItMay) {
+  const WorkerLink lost{1, {}}, back{0, {}};
+  EXPECT_TRUE(Fails(Serving().Read(Bytes(lost), 0)));
+  for (const WorkerKind kind : {WorkerKind::kCuda, WorkerKind::kManagement}) {
+    WorkerDialogue dialogue = Serving(kind);
+    dialogue.MayWait();
+    for (const WorkerLink& link : {lost, back, back, lost})
+      EXPECT_FALSE(Fails(dialogue.Read(Bytes(link), 0)));
+    EXPECT_TRUE(Fails(dialogue.Read(Bytes(lost), 1)));
+    EXPECT_TRUE(Fails(dialogue.Read(Bytes(WorkerLink{2, {}}), 0)));
+    EXPECT_TRUE(Fails(dialogue.Read(Bytes(WorkerLink{0, {0, 0, 0, 1}}), 0)));
+  }
+}
+
 TEST(WorkerDialogue, EverySizeThatNoMessageHasEndsIt) {
   const std::vector<std::byte> packet(kWorkerPacketRoom);
   for (size_t bytes = 1; bytes <= packet.size(); ++bytes) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the process of a TLS connection (host_backend/tls/connection.h) gives to the worker of its session: on the socket that the
 // worker was assigned, once, this message with the guest's socket. From then on the worker reads and writes the guest's socket itself,
-// and nothing else is said here: the end of either process ends the session.
+// and nothing else is said here: the end of either process ends the connection, and the session with it unless it waits for its guest
+// (docs/remote.md, "Lost connections").
 #pragma once
 #include <cstdint>
 #include <memory>

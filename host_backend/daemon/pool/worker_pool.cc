@@ -349,6 +349,15 @@ void WorkerPool::OnUsage(WorkerProcess& worker, const WorkerUsage& usage) {
   if (WorkerClient* client = ClientOf(worker)) client->OnWorkerUsage(usage);
 }
 
+void WorkerPool::OnLink(WorkerProcess& worker, bool waits) {
+  if (WorkerClient* client = ClientOf(worker)) client->OnWorkerLink(waits);
+}
+
+bool WorkerPool::GuestReturned(const WorkerClient& client, uint64_t received, int descriptor) {
+  Entry* entry = Find(client);
+  return entry != nullptr && entry->process->Resume(received, descriptor);
+}
+
 void WorkerPool::OnViolation(WorkerProcess& worker) {
   if (WorkerClient* client = ClientOf(worker)) client->OnWorkerViolation();
 }

@@ -56,6 +56,8 @@ class WorkerClient {
   // The worker said what no worker says. OnWorkerExit follows.
   virtual void OnWorkerViolation() = 0;
   virtual void OnWorkerExit(const std::string& how, bool orderly) = 0;
+  // The worker of a session that waits for its guest has lost the connection, or goes on over another one.
+  virtual void OnWorkerLink(bool /*waits*/) {}
   virtual SessionPeer Peer() const = 0;
   // Whether that part of the region was lent to the session. A session without a region has none.
   virtual bool MayMap(const RegionMapping&) { return false; }
@@ -89,7 +91,8 @@ class WorkerPool final : public WorkerProcess::Listener {
   void TakeOver();
   // The worker of that number serves the client as before: OnWorkerExit follows, and no OnWorker. False: it is gone.
   bool Resume(WorkerClient& client, uint64_t number);
-  pid_t PidOf(const WorkerClient& client);  // 0: it has no worker
+  pid_t PidOf(const WorkerClient& client);        // 0: it has no worker
+  uint64_t NumberOf(const WorkerClient& client);  // likewise
   // When all sessions were taken over, what their processes share, and the module images.
   void ResumeShared();
   void FinishTakingOver();
@@ -123,6 +126,8 @@ class WorkerPool final : public WorkerProcess::Listener {
   void Withdraw(WorkerClient& client);
   // Asks the client's worker to end; OnWorkerExit follows. False: it has none.
   bool End(WorkerClient& client, bool kill_now);
+  // The client's guest has made another connection (WorkerProcess::Resume). False: the worker cannot be told.
+  bool GuestReturned(const WorkerClient& client, uint64_t received, int descriptor);
   // Ends all workers; none is started any more.
   void Stop();
 
@@ -168,6 +173,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   void OnReachable(WorkerProcess& worker, uint32_t number) override;
   void OnViolation(WorkerProcess& worker) override;
   void OnQuery(WorkerProcess& worker) override;
+  void OnLink(WorkerProcess& worker, bool waits) override;
   bool MayMap(WorkerProcess& worker, const RegionMapping& mapping) override;
   void OnExit(WorkerProcess& worker, const std::string& how, bool orderly) override;
 

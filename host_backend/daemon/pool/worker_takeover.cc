@@ -156,6 +156,11 @@ bool WorkerPool::Resume(WorkerClient& client, uint64_t number) {
   return false;
 }
 
+uint64_t WorkerPool::NumberOf(const WorkerClient& client) {
+  const Entry* entry = Find(client);
+  return entry != nullptr ? entry->process->number() : 0;
+}
+
 pid_t WorkerPool::PidOf(const WorkerClient& client) {
   for (const Entry& entry : workers_) {
     if (entry.client == &client) return entry.process->pid();

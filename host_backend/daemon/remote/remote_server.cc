@@ -81,8 +81,8 @@ std::optional<StreamOrigin> RemoteServer::OriginOf(const std::string& vm) const 
   for (const auto* list : {&services_.config.vms, &services_.config.remotes}) {
     for (const VmConfig& entry : *list) {
       if (entry.name != vm) continue;
-      return StreamOrigin{"tls", "TLS", services_.scopes.OfVm(entry), entry.share, std::nullopt, false,
-                          true,  vm};
+      return StreamOrigin{"tls", "TLS", services_.scopes.OfVm(entry), entry.share, std::nullopt, false, true,
+                          vm,    ""};
     }
   }
   return std::nullopt;
@@ -117,22 +117,41 @@ void RemoteServer::Drop(Arrival& arrival) {
 }
 
 void RemoteServer::OnArrival(Arrival& arrival) {
-  RemoteHandOver who{};
-  // It was sent with one call, and the guest's bytes follow when this process has taken it: all of it is there, or none.
-  const ssize_t bytes = recv(arrival.socket.get(), &who, sizeof(who), 0);
-  if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  KeyHandOver hand_over{};
+  RemoteHandOver& who = hand_over.who;
+  // What comes first tells which message it is; what follows a hand-over is the guest's.
+  const ssize_t begun = recv(arrival.socket.get(), &who.magic, sizeof who.magic, MSG_PEEK);
+  if (begun < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (begun == ssize_t(sizeof who.magic) && who.magic == kKeyEndedMagic) return OnKeysEnded(arrival);
+  // It was sent with one call: all of it is there, or none.
+  const size_t expected = who.magic == kKeyHandOverMagic ? sizeof hand_over : sizeof who;
+  const ssize_t bytes = recv(arrival.socket.get(), &hand_over, expected, 0);
   UniqueFd socket = std::move(arrival.socket);
   services_.loop.Unwatch(arrival.watch);
   arrival.watch = 0;
   Drop(arrival);
-  if (bytes != ssize_t(sizeof(who)) || who.magic != kHandOverMagic) {
+  hand_over.id[sizeof(hand_over.id) - 1] = '\0';
+  if (bytes != ssize_t(expected) || (who.magic != kHandOverMagic && who.magic != kKeyHandOverMagic)) {
     LogWarning("causeway-tls handed over a remote guest without saying whom: it is of another version");
     return;
   }
-  Admit(std::move(socket), who);
+  Admit(std::move(socket), who, hand_over.id);
 }
 
-void RemoteServer::Admit(UniqueFd socket, RemoteHandOver who) {
+// Each was sent with one call, or several with one.
+void RemoteServer::OnKeysEnded(Arrival& arrival) {
+  KeyEnded ended{};
+  ssize_t bytes;
+  while ((bytes = recv(arrival.socket.get(), &ended, sizeof ended, 0)) == ssize_t(sizeof ended) &&
+         ended.magic == kKeyEndedMagic) {
+    ended.id[sizeof(ended.id) - 1] = '\0';
+    if (ended.id[0] != '\0') sessions_.EndKey(ended.id);
+  }
+  if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;  // more may come, or the end
+  Drop(arrival);
+}
+
+void RemoteServer::Admit(UniqueFd socket, RemoteHandOver who, const std::string& key_id) {
   who.vm[sizeof(who.vm) - 1] = who.key[sizeof(who.key) - 1] = who.peer[sizeof(who.peer) - 1] = '\0';
   std::optional<StreamOrigin> origin = OriginOf(who.vm);
   if (!origin) {
@@ -145,6 +164,7 @@ void RemoteServer::Admit(UniqueFd socket, RemoteHandOver who) {
     send(socket.get(), &reply, sizeof(reply), MSG_NOSIGNAL);
     return;
   }
+  origin->key_id = key_id;
   const ScopeRef scope = origin->scope;
   scope->log->Write(LogLevel::kInfo, scope->who + " comes by TLS from " + who.peer + " with key " + who.key);
   sessions_.Add(std::move(socket), std::move(*origin));

@@ -39,7 +39,8 @@ class RemoteServer {
   bool MayHandOver(int socket) const;
   void OnAccept();
   void OnArrival(Arrival& arrival);
-  void Admit(UniqueFd socket, RemoteHandOver who);
+  void OnKeysEnded(Arrival& arrival);
+  void Admit(UniqueFd socket, RemoteHandOver who, const std::string& key_id);
   // None: the configuration has no such VM.
   std::optional<StreamOrigin> OriginOf(const std::string& vm) const;
   void Drop(Arrival& arrival);

@@ -64,14 +64,16 @@ class StreamSessions::Session final : public WorkerClient {
     release_ = state.at("release").get<std::string>();
     flight_ = FlightFile::Of(record.Take("flight"));
     number_ = state.at("number").get<uint64_t>();
+    return_ = GuestReturn::Of(state);
     services_.flights.Resume(number_, [this](bool with_images) { return CopyFlight(with_images); });
-    if ((origin_.encrypted && !socket_) || !services_.pool.Resume(*this, worker)) {
+    if ((origin_.encrypted && !socket_ && return_.grace_s() == 0) || !services_.pool.Resume(*this, worker)) {
       scope_->log->Write(LogLevel::kWarning, Name() + " ended while causewayd was replaced");
       return Leave();
     }
     worker_pid_ = last_worker_pid_ = services_.pool.PidOf(*this);
     ++services_.counters.sessions;
     scope_->log->Write(LogLevel::kInfo, Name() + " goes on with worker " + std::to_string(worker_pid_));
+    if (state.value("waits", false)) Wait("so it did when causewayd was replaced");
     LeaveSocketToWorker();
   }
 
@@ -108,7 +110,7 @@ class StreamSessions::Session final : public WorkerClient {
     status.uid = origin_.user.value_or(0);
     status.pid = block_.pid;
     status.release = release_;
-    status.state = worker_pid_ != 0 ? "serving" : "opening";
+    status.state = worker_pid_ == 0 ? "opening" : waiting_ ? "waiting" : "serving";
     status.opened = opened_;
     status.worker_pid = worker_pid_;
     status.usage = usage_;
@@ -118,7 +120,9 @@ class StreamSessions::Session final : public WorkerClient {
 
   void OnWorker(WorkerProcess& worker) override {
     services_.loop.Unwatch(watch_);
-    const LocalReply reply = Accepted(0);
+    LocalReply reply = Accepted(0);
+    if (MayReturn(worker)) return_ = GuestReturn::Grant(services_.config.wait_for_guests_s);
+    if (return_.grace_s() != 0) PutGrant(return_.token(), return_.grace_s(), &reply);
     WorkerAssignment assignment{};
     assignment.kind = origin_.encrypted ? AssignmentKind::kTls : AssignmentKind::kTcp;
     flight_ = FlightFile::Make();
@@ -133,7 +137,7 @@ class StreamSessions::Session final : public WorkerClient {
         send(socket_.get(), &reply, sizeof(reply), MSG_NOSIGNAL | MSG_DONTWAIT) == ssize_t(sizeof(reply));
     std::vector<int> descriptors = {socket_.get()};
     if (flight_ != nullptr) descriptors.push_back(flight_->fd());
-    if (!replied || !worker.Assign(assignment, descriptors)) {
+    if (!replied || !worker.Assign(assignment, descriptors, return_.grace_s())) {
       services_.vault.Drop(key_);
       services_.flights.End(std::exchange(number_, 0));
       worker.Kill();  // its exit is reported as OnNoWorker
@@ -159,6 +163,46 @@ class StreamSessions::Session final : public WorkerClient {
 
   void OnWorkerViolation() override { ++services_.counters.violations; }
 
+  // What the worker says; that an encrypted connection has ended the daemon sees itself.
+  void OnWorkerLink(bool waits) override {
+    if (return_.grace_s() == 0 || worker_pid_ == 0) return;
+    if (waits) return Wait("its connection was lost");
+    if (!std::exchange(waiting_, socket_ended_) || socket_ended_) return;
+    KeepAgain();
+    services_.loop.Cancel(timer_);
+    scope_->log->Write(LogLevel::kInfo, Name() + " goes on over another connection");
+  }
+
+  // Whether that guest, from there, is the one whose session this is.
+  bool Expects(const StreamOrigin& origin, const ResumeRequest& request) const {
+    return return_.Knows(request) && worker_pid_ != 0 && !left_ && scope_ == origin.scope &&
+           origin_.place == origin.place && origin_.key_id == origin.key_id && origin_.user == origin.user;
+  }
+
+  // It comes by that socket. Empty, or why it cannot.
+  std::string TakeBack(UniqueFd& socket, const ResumeRequest& request) {
+    if (!return_.Take(request)) return "A later connection of this session has come already.";
+    const LocalReply reply = Accepted(0);
+    fcntl(socket.get(), F_SETFL, 0);  // workers expect a blocking connection
+    // The reply goes first, as in OnWorker. A guest that does not get it comes once more.
+    if (send(socket.get(), &reply, sizeof(reply), MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(sizeof(reply)) ||
+        !services_.pool.GuestReturned(*this, request.received, socket.get()))
+      return "The session's worker cannot be reached now.";
+    services_.loop.Unwatch(watch_);
+    socket_ = std::move(socket);
+    socket_ended_ = false;
+    KeepAgain();
+    LeaveSocketToWorker();
+    return {};
+  }
+
+  const std::string& key_id() const { return origin_.key_id; }
+  void EndForKey() {
+    if (worker_pid_ == 0) return;  // causeway-tls ends its connection
+    scope_->log->Write(LogLevel::kWarning, Name() + " ends: its key is good no more");
+    services_.pool.End(*this, false);
+  }
+
   void OnWorkerExit(const std::string& how, bool orderly) override {
     if (!orderly) CountWorkerDeath(services_, *scope_);
     if (!orderly) worker_end_ = how;
@@ -175,31 +219,62 @@ class StreamSessions::Session final : public WorkerClient {
   // guest's socket.
   void LeaveSocketToWorker() {
     if (!origin_.encrypted) return socket_.reset();
+    if (!socket_) return OnConnectionEnd();  // a daemon of before had lost it
     watch_ = services_.loop.Watch(socket_.get(), EPOLLRDHUP, "the end of a remote connection",
                                   [this](uint32_t) { OnConnectionEnd(); });
   }
 
   void OnConnectionEnd() {
     services_.loop.Unwatch(watch_);
-    services_.pool.End(*this, false);  // killed when it does not
+    watch_ = 0;
+    if (return_.grace_s() == 0) return (void)services_.pool.End(*this, false);  // killed when it does not
+    socket_ended_ = true;
+    Wait("its connection has ended");
+  }
+
+  // A guest is waited for if it and the worker can do that, and if causeway-tls has said by which key it is known.
+  bool MayReturn(const WorkerProcess& worker) const {
+    return services_.config.wait_for_guests_s != 0 && block_.abi_minor >= 1 &&
+           (block_.features & kResumesFeature) != 0 && worker.waits_for_guests() &&
+           (!origin_.encrypted || !origin_.key_id.empty());
+  }
+
+  // The worker ends when the time is over; this one sees to it.
+  void Wait(const std::string& why) {
+    constexpr std::chrono::seconds kWorkersOwn{5};
+    if (std::exchange(waiting_, true)) return;
+    KeepAgain();
+    scope_->log->Write(LogLevel::kInfo, Name() + " waits for its guest: " + why);
+    services_.loop.Cancel(timer_);
+    timer_ =
+        services_.loop.After(std::chrono::seconds(return_.grace_s()) + kWorkersOwn,
+                             "a session without its guest", [this] { services_.pool.End(*this, false); });
   }
 
   // From the opening message on. `worker`: 0 while it waits for one, and `block` is what it asks for. A connection over TCP belongs
   // to the worker alone as soon as there is one.
   void KeepRecord(uint64_t worker, int block = -1) {
     if (key_ == 0) key_ = services_.vault.NewKey(Vault::Kind::kStream);
-    services_.vault.Put(key_,
-                        {{"kind", origin_.kind},
-                         {"place", origin_.place},
-                         {"user", origin_.user ? Json(*origin_.user) : Json()},
-                         {"worker", worker},
-                         {"pid", block_.pid},
-                         {"number", number_},
-                         {"release", release_},
-                         {"opened_ns", opened_.time_since_epoch().count()}},
+    Json state = {{"kind", origin_.kind},
+                  {"place", origin_.place},
+                  {"user", origin_.user ? Json(*origin_.user) : Json()},
+                  {"worker", worker},
+                  {"pid", block_.pid},
+                  {"number", number_},
+                  {"release", release_},
+                  {"key_id", origin_.key_id},
+                  {"waits", waiting_},
+                  {"opened_ns", opened_.time_since_epoch().count()}};
+    return_.Keep(&state);
+    services_.vault.Put(key_, state,
                         {{"socket", worker == 0 || origin_.encrypted ? socket_.get() : -1},
                          {"flight", flight_ != nullptr ? flight_->fd() : -1},
                          {"block", block}});
+  }
+
+  // Something of it has changed.
+  void KeepAgain() {
+    if (services_.vault.keeps()) KeepRecord(services_.pool.NumberOf(*this));
   }
 
   // It was waiting for a worker, and waits for one again.
@@ -223,12 +298,14 @@ class StreamSessions::Session final : public WorkerClient {
     return copy;
   }
 
-  void Refuse(const std::string& sentence) {
+  // `flags`: of LocalReply::reserved.
+  void Refuse(const std::string& sentence, uint32_t flags = 0) {
     if (left_) return;
     ++services_.counters.refused;
     scope_->log->Write(LogLevel::kWarning,
                        scope_->who + ": " + origin_.label + " client is refused: " + sentence);
-    const LocalReply reply = Refusal(sentence);
+    LocalReply reply = Refusal(sentence);
+    reply.reserved = flags;
     if (socket_) send(socket_.get(), &reply, sizeof(reply), MSG_NOSIGNAL);
     Leave();
   }
@@ -256,6 +333,8 @@ class StreamSessions::Session final : public WorkerClient {
     }
     services_.loop.Cancel(timer_);
     services_.loop.Unwatch(watch_);
+    if (block_.magic == kRegionMagic && block_.abi_major == kAbiMajor && block_.kind == kResumeKind)
+      return ComeBack();
     auto seat = services_.scopes.TakeSession(scope_);
     if (!seat.ok()) return Refuse(seat.error());
     if (block_.magic == kRegionMagic && block_.abi_major == kAbiMajor &&
@@ -267,6 +346,17 @@ class StreamSessions::Session final : public WorkerClient {
     EndConnection();
     if (services_.vault.keeps()) KeepRecord(0, FileOf(block_).get());
     Ask();
+  }
+
+  // The guest of another of these objects, which goes on with this connection. The session has its place already.
+  void ComeBack() {
+    const ResumeRequest request = RequestOf(block_);
+    Session* session = server_.FindReturning(origin_, request);
+    // What is not there and what is another's are one answer.
+    if (session == nullptr)
+      return Refuse("The session does not live any more, or it is not this guest's.", kSessionGone);
+    if (const std::string why = session->TakeBack(socket_, request); !why.empty()) return Refuse(why);
+    Leave();
   }
 
   void TakeQuestion() {
@@ -335,6 +425,9 @@ class StreamSessions::Session final : public WorkerClient {
   std::unique_ptr<FlightFile> flight_;
   WorkerUsage usage_{};
   uint64_t key_ = 0;  // of its record
+  GuestReturn return_;
+  bool waiting_ = false;       // for its guest
+  bool socket_ended_ = false;  // of an encrypted connection, whose end came before the next one
 };
 
 StreamSessions::StreamSessions(Services& services) : services_(services) {}
@@ -369,6 +462,7 @@ void StreamSessions::TakeOver(
     if (!origin || origin->scope == nullptr) continue;
     origin->place = state.at("place").get<std::string>();
     origin->user = user;
+    origin->key_id = state.value("key_id", "");
     UniqueFd socket = record->Take("socket");
     sessions_.push_back(std::make_unique<Session>(*this, std::move(socket), std::move(*origin)));
     sessions_.back()->Resume(services_.vault.Adopt(*record));
@@ -377,6 +471,18 @@ void StreamSessions::TakeOver(
 
 bool StreamSessions::quiet() const {
   return std::none_of(sessions_.begin(), sessions_.end(), [](const auto& entry) { return entry->silent(); });
+}
+
+StreamSessions::Session* StreamSessions::FindReturning(const StreamOrigin& origin,
+                                                       const ResumeRequest& request) const {
+  const auto found = std::find_if(sessions_.begin(), sessions_.end(),
+                                  [&](const auto& session) { return session->Expects(origin, request); });
+  return found != sessions_.end() ? found->get() : nullptr;
+}
+
+void StreamSessions::EndKey(const std::string& key_id) {
+  for (const auto& session : sessions_)
+    if (session->key_id() == key_id) session->EndForKey();
 }
 
 void StreamSessions::Destroy(Session& session) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sessions whose bytes come by a stream socket, of TCP or of causeway-tls: the opening message is checked here, then the
-// connection belongs to a worker. From that message on the session outlives its daemon (../takeover/vault.h). All of it runs in the
+// connection belongs to a worker. A session whose connection is lost waits for its guest, where both can do that, and keeps its worker and
+// its place (messages/resume_messages.h). From that message on the session outlives its daemon (../takeover/vault.h). All of it runs in the
 // daemon's only thread.
 #pragma once
 #include <functional>
@@ -10,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "host_backend/daemon/servers/guest_return.h"
 #include "host_backend/daemon/servers/services.h"
 
 namespace causeway::daemon {
@@ -24,6 +26,7 @@ struct StreamOrigin {
   bool stranger = false;      // whom the UNIX socket would not let in
   bool encrypted = false;     // causeway-tls hands the guest's own socket to the worker (tls_hand_over.h)
   std::string place;          // by which the next daemon finds the scope: a peer's or a VM's name
+  std::string key_id;  // of the key that the guest has proved; empty: none, or causeway-tls did not say
 };
 
 class StreamSessions {
@@ -41,10 +44,14 @@ class StreamSessions {
   // Whether no connection is left that the next daemon could not go on with, because its opening message has not arrived.
   bool quiet() const;
   void AppendStatus(std::vector<SessionStatus>& sessions) const;
+  // That key is good no more: its sessions end.
+  void EndKey(const std::string& key_id);
 
  private:
   class Session;
   void Destroy(Session& session);
+  // The session to which a guest from there wants to come back. Null: there is none that it may have.
+  Session* FindReturning(const StreamOrigin& origin, const ResumeRequest& request) const;
 
   Services& services_;
   std::list<std::unique_ptr<Session>> sessions_;

@@ -126,8 +126,8 @@ void TcpServer::TakeOver() {
 }
 
 StreamOrigin TcpServer::OriginOf(const std::string& peer) const {
-  return {"tcp", "TCP", services_.scopes.OfPeer(peer), services_.config.tcp.share, std::nullopt, false,
-          false, peer};
+  return {"tcp", "TCP", services_.scopes.OfPeer(peer), services_.config.tcp.share, std::nullopt, false, false,
+          peer,  ""};
 }
 
 void TcpServer::OnAccept() {

@@ -58,13 +58,16 @@ constexpr Field kListener[] = {{"path", IsText}};
 constexpr Field kFolders[] = {{"users", IsBool}, {"folder", IsText}, {"shm", IsText},
                               {"cache", IsText}, {"links", IsText},  {"users_problem", IsText}};
 constexpr Field kAccount[] = {{"scope", IsText}, {"limit", IsCount}};
-constexpr Field kWorker[] = {{"kind", IsCount},         {"api_hash", IsCount},  {"assigned", IsBool},
-                             {"confined", IsBool},      {"link", IsCount},      {"user", IsCount},
-                             {"number", IsCount},       {"own", IsBool},        {"scope", IsText},
-                             {"kept_for", IsText},      {"user_scope", IsText}, {"entry_user", IsCount},
-                             {"cell", IsCountOrNull},   {"in_cgroup", IsBool},  {"oom_kills", IsCount},
-                             {"start_bytes", IsCounts}, {"driver", IsDriver},   {"asks_again", IsBool, true},
-                             {"devices", IsTexts, true}};
+constexpr Field kWorker[] = {{"kind", IsCount},          {"api_hash", IsCount},
+                             {"assigned", IsBool},       {"confined", IsBool},
+                             {"link", IsCount},          {"user", IsCount},
+                             {"number", IsCount},        {"own", IsBool},
+                             {"scope", IsText},          {"kept_for", IsText},
+                             {"user_scope", IsText},     {"entry_user", IsCount},
+                             {"cell", IsCountOrNull},    {"in_cgroup", IsBool},
+                             {"oom_kills", IsCount},     {"start_bytes", IsCounts},
+                             {"driver", IsDriver},       {"asks_again", IsBool, true},
+                             {"devices", IsTexts, true}, {"waits_for_guests", IsBool, true}};
 constexpr Field kConnection[] = {{"pid", IsCount},   {"uid", IsCount},   {"scope", IsText},
                                  {"family", IsText}, {"bytes", IsCount}, {"begun", IsBool}};
 constexpr Field kSession[] = {{"vm", IsText},          {"slot", IsCount},     {"session", IsCount},
@@ -76,9 +79,11 @@ constexpr Field kRegion[] = {{"vm", IsText},      {"xen_domain", IsText}, {"mib"
                              {"ports", IsPorts}};
 constexpr Field kDoorbell[] = {{"vm", IsText},    {"path", IsText},    {"group", IsText},
                                {"user", IsCount}, {"device", IsCount}, {"inode", IsCount}};
-constexpr Field kStream[] = {{"kind", IsText},    {"place", IsText},     {"user", IsCountOrNull},
-                             {"worker", IsCount}, {"pid", IsCount},      {"number", IsCount},
-                             {"release", IsText}, {"opened_ns", IsCount}};
+constexpr Field kStream[] = {{"kind", IsText},          {"place", IsText},       {"user", IsCountOrNull},
+                             {"worker", IsCount},       {"pid", IsCount},        {"number", IsCount},
+                             {"release", IsText},       {"opened_ns", IsCount},  {"key_id", IsText, true},
+                             {"waits", IsBool, true},   {"token", IsText, true}, {"grace_s", IsCount, true},
+                             {"attempt", IsCount, true}};
 constexpr Field kShared[] = {
     {"scope", IsText}, {"session", IsCount}, {"kind", IsCount}, {"token", IsText}, {"bytes", IsText}};
 constexpr Field kImage[] = {{"scope", IsText}, {"hash", IsText}, {"bytes", IsCount}};

@@ -16,7 +16,8 @@ namespace {
 // Messages are told apart by their sizes alone.
 constexpr size_t kSizes[] = {sizeof(WorkerReady),     sizeof(WorkerConfined),  sizeof(WorkerUsage),
                              sizeof(SharingRequest),  sizeof(CheckpointOrder), sizeof(WorkerMemoryUse),
-                             sizeof(WorkerReachable), sizeof(WorkerQuery),     sizeof(WorkerDeviceUse)};
+                             sizeof(WorkerReachable), sizeof(WorkerQuery),     sizeof(WorkerDeviceUse),
+                             sizeof(WorkerLink)};
 constexpr bool AllDiffer() {
   for (const size_t& one : kSizes) {
     for (const size_t& other : kSizes) {
@@ -84,6 +85,8 @@ WorkerMessage WorkerDialogue::Read(std::span<const std::byte> packet, size_t des
       return without(CopyOf<WorkerDeviceUse>(packet), &WorkerDialogue::ReadDeviceUse);
     case sizeof(WorkerQuery):
       return without(CopyOf<WorkerQuery>(packet), &WorkerDialogue::ReadQuery);
+    case sizeof(WorkerLink):
+      return without(CopyOf<WorkerLink>(packet), &WorkerDialogue::ReadLink);
     case sizeof(WorkerConfined): {
       const auto confined = CopyOf<WorkerConfined>(packet);
       if (confined.has_listener > 1 || descriptors != confined.has_listener)
@@ -217,6 +220,14 @@ WorkerMessage WorkerDialogue::ReadQuery(const WorkerQuery& query) {
   if (kind_ != WorkerKind::kManagement || !Serves() || query.what != WorkerQuery::kPeers)
     return Wrong("a question that it may not ask");
   return query;
+}
+
+WorkerMessage WorkerDialogue::ReadLink(const WorkerLink& link) {
+  if (!may_wait_ || !Serves()) return Wrong("that it waits for a guest, which it may not");
+  if (link.waits > 1 || std::any_of(std::begin(link.reserved), std::end(link.reserved),
+                                    [](uint32_t each) { return each != 0; }))
+    return Wrong("an impossible connection");
+  return link;
 }
 
 }  // namespace causeway::daemon

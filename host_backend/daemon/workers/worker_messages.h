@@ -27,7 +27,7 @@ struct WorkerRepeats {};
 
 using WorkerMessage =
     std::variant<WorkerViolation, WorkerReady, WorkerConfined, WorkerUsage, SharingRequest, CheckpointOrder,
-                 WorkerRepeats, WorkerReachable, WorkerMemoryUse, WorkerDeviceUse, WorkerQuery>;
+                 WorkerRepeats, WorkerReachable, WorkerMemoryUse, WorkerDeviceUse, WorkerQuery, WorkerLink>;
 
 // One worker's side of the conversation. Touches nothing outside of itself; of one thread.
 class WorkerDialogue {
@@ -52,6 +52,8 @@ class WorkerDialogue {
   void AskedAgain() { may_repeat_ = true; }
   // It was sent WorkerTellDevices.
   void AskedForDevices() { told_devices_ = true; }
+  // Its session waits for its guest: it was handed over with WorkerLongAssignment.
+  void MayWait() { may_wait_ = true; }
   // Its checkpoint order was answered: it may send the next.
   void Answered() { has_order_ = false; }
 
@@ -71,6 +73,7 @@ class WorkerDialogue {
   WorkerMessage ReadMemoryUse(const WorkerMemoryUse& use);
   WorkerMessage ReadDeviceUse(const WorkerDeviceUse& use);
   WorkerMessage ReadQuery(const WorkerQuery& query);
+  WorkerMessage ReadLink(const WorkerLink& link);
   // Every message of a served session but WorkerConfined, which can only be the first.
   bool Serves();
 
@@ -82,6 +85,7 @@ class WorkerDialogue {
   bool may_repeat_ = false;
   uint64_t reach_asked_ = 0;
   bool told_devices_ = false;
+  bool may_wait_ = false;
 };
 
 // Whether the worker has read what the daemon said before, but for a few packets: an honest one has one question at a

@@ -165,6 +165,8 @@ std::unique_ptr<WorkerProcess> WorkerProcess::Resume(EventLoop& loop, const Work
       if (!self->confined_) self->Kill();
     });
   worker->asks_again_ = record.state.value("asks_again", false);
+  worker->waits_for_guests_ = record.state.value("waits_for_guests", false);
+  if (worker->waits_for_guests_) worker->dialogue_.MayWait();
   worker->WatchAll();
   worker->AskAgain();
   return worker;
@@ -183,9 +185,10 @@ void WorkerProcess::AskAgain() {
 }
 
 Json WorkerProcess::Kept() const {
-  return {{"kind", uint32_t(kind_)},  {"api_hash", api_hash_}, {"assigned", assigned_},
-          {"confined", confined_},    {"link", cache_link_},   {"user", user_},
-          {"asks_again", asks_again_}};
+  return {{"kind", uint32_t(kind_)},   {"api_hash", api_hash_},
+          {"assigned", assigned_},     {"confined", confined_},
+          {"link", cache_link_},       {"user", user_},
+          {"asks_again", asks_again_}, {"waits_for_guests", waits_for_guests_}};
 }
 
 Vault::Descriptors WorkerProcess::Descriptors() const {
@@ -217,19 +220,28 @@ void WorkerProcess::Belong() {
   send(control_.get(), &scope, sizeof scope, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-bool WorkerProcess::Assign(const WorkerAssignment& assignment, const std::vector<int>& descriptors) {
+bool WorkerProcess::Assign(const WorkerAssignment& assignment, const std::vector<int>& descriptors,
+                           uint32_t grace_s) {
   if (state_ != State::kReady) return false;
-  WorkerAssignment complete = assignment;
+  WorkerLongAssignment said{assignment, grace_s, 0};
+  WorkerAssignment& complete = said.assignment;
   complete.account_cell = account_cell_;
   complete.user = user_;
   complete.cache_bytes = cache_bytes_;
   std::vector<int> all = {account_, account_reading_};
   all.insert(all.end(), descriptors.begin(), descriptors.end());
-  if (!SendPacket(control_.get(), &complete, sizeof(complete), all)) return false;
+  if (!SendPacket(control_.get(), &said, grace_s != 0 ? sizeof said : sizeof complete, all)) return false;
+  if (grace_s != 0) dialogue_.MayWait();
   state_ = State::kAssigned;
   dialogue_.Assigned();
   assigned_ = true;
   return true;
+}
+
+bool WorkerProcess::Resume(uint64_t received, int descriptor) {
+  const WorkerResume message{{uint32_t(received), uint32_t(received >> 32)}, {}};
+  return control_ && ReadsItsAnswers(control_.get()) &&
+         SendPacket(control_.get(), &message, sizeof message, std::span(&descriptor, 1));
 }
 
 void WorkerProcess::AnswerSharing(const SharingReply& reply, int descriptor) {

@@ -83,6 +83,8 @@ class WorkerProcess {
     virtual void OnDeviceUse(WorkerProcess&, const WorkerDeviceUse&) {}
     // The worker asks which other sessions belong to its scope: SendPeers answers.
     virtual void OnQuery(WorkerProcess& worker) = 0;
+    // Its session has lost its guest's connection and waits for another one, or goes on.
+    virtual void OnLink(WorkerProcess&, bool) {}
     // It broke the protocol of its control socket, which the log has been told; it is being killed.
     virtual void OnViolation(WorkerProcess&) {}
     // It is gone and reaped; `how` completes "the worker ...". The listener destroys it after this call.
@@ -115,8 +117,11 @@ class WorkerProcess {
   // Makes a ready spare that user now, and has it look at the compiled kernels, so that its session need not
   // wait for either. After SetScope and HoldCache.
   void Belong();
-  // Hands over a session: descriptors are duplicated to the worker, the caller keeps its own.
-  bool Assign(const WorkerAssignment& assignment, const std::vector<int>& descriptors);
+  // Hands over a session: descriptors are duplicated to the worker, the caller keeps its own. `grace_s`: for how long it waits for its
+  // guest when the connection is lost; not 0 only where waits_for_guests().
+  bool Assign(const WorkerAssignment& assignment, const std::vector<int>& descriptors, uint32_t grace_s = 0);
+  // The guest of such a session has made another connection, and has received so much. `descriptor` is as in Assign.
+  bool Resume(uint64_t received, int descriptor);
   // `descriptor` is duplicated to the worker if it is not -1.
   void AnswerSharing(const SharingReply& reply, int descriptor);
   // Whether processes of its user may look at it: not with 0, otherwise OnReachable(number) follows.
@@ -138,6 +143,7 @@ class WorkerProcess {
   Clock::time_point started() const { return started_; }
   WorkerKind kind() const { return kind_; }
   uint64_t api_hash() const { return api_hash_; }  // of its rows
+  bool waits_for_guests() const { return waits_for_guests_; }
   // Whether nothing of its session's start is under way.
   bool settled() const { return state_ != State::kAssigned || confined_; }
   // What its owner knows it by.
@@ -179,7 +185,8 @@ class WorkerProcess {
   State state_ = State::kStarting;
   bool assigned_ = false;
   bool confined_ = false;
-  bool asks_again_ = false;  // kAsksAgain
+  bool asks_again_ = false;        // kAsksAgain
+  bool waits_for_guests_ = false;  // kWaitsForGuests
   uint64_t number_ = 0;
   int account_ = -1, account_reading_ = -1;  // the daemon's own
   uint32_t account_cell_ = 0;

@@ -105,6 +105,7 @@ void WorkerProcess::Handle(const WorkerMessage& message, std::vector<WorkerFd>& 
                  [&](const WorkerMemoryUse& use) { listener_.OnMemoryUse(*this, use); },
                  [&](const WorkerDeviceUse& use) { listener_.OnDeviceUse(*this, use); },
                  [&](const WorkerQuery&) { listener_.OnQuery(*this); },
+                 [&](const WorkerLink& link) { listener_.OnLink(*this, link.waits != 0); },
              },
              message);
 }
@@ -146,6 +147,7 @@ void WorkerProcess::HandleReady(const WorkerReady& said) {
   } else {
     state_ = State::kReady;
     asks_again_ = (ready.features & kAsksAgain) != 0;
+    waits_for_guests_ = (ready.features & kWaitsForGuests) != 0;
   }
   listener_.OnReady(*this, ready);
 }

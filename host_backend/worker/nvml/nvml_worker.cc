@@ -19,7 +19,9 @@
 #include "host_backend/worker/nvml/nvml.h"
 #include "host_backend/worker/process/call_counter.h"
 #include "host_backend/worker/start/confinement.h"
+#include "host_backend/worker/start/guest_link.h"
 #include "host_backend/worker/start/worker_assignment.h"
+#include "ivshmem_ring/transport/packet.h"
 
 namespace causeway::host {
 namespace {
@@ -29,16 +31,16 @@ using Clock = std::chrono::steady_clock;
 // The control socket: its end ends the worker, and the daemon answers on it who else belongs to the tenant.
 class ControlLink {
  public:
-  ControlLink(int control, int client) : control_(control), client_(client) {}
+  ControlLink(int control, GuestLink& guest) : control_(control), guest_(guest) {}
 
   // Until either side is gone; ends the process then. A thread of its own.
   void Watch() {
     constexpr int kReportMs = 500, kForEver = -1;
     for (bool silent = false;;) {
-      pollfd watched[3] = {{control_, POLLIN, 0}, {client_, POLLIN, 0}, {calls.alarm(), POLLIN, 0}};
+      pollfd watched[3] = {{control_, POLLIN, 0}, guest_.Watched(), {calls.alarm(), POLLIN, 0}};
       poll(watched, 3, silent ? kForEver : kReportMs);  // descriptors below 0 are passed over
       if (watched[0].revents != 0 && !ReadControl()) _exit(0);
-      if (HasGone(watched[1])) _exit(0);
+      if (!guest_.StillThere(watched[1])) _exit(0);
       silent = false;
       if ((watched[2].revents & POLLIN) != 0) {
         calls.Quiet();
@@ -75,8 +77,16 @@ class ControlLink {
  private:
   bool ReadControl() {
     WorkerPeers answer{};
-    const ssize_t bytes = recv(control_, &answer, sizeof answer, MSG_DONTWAIT);
+    int descriptor = -1;
+    const ssize_t bytes =
+        ReceivePacket(control_, &answer, sizeof answer, std::span(&descriptor, 1), MSG_DONTWAIT);
+    UniqueFd received(descriptor);
     if (bytes < 0) return errno == EAGAIN || errno == EINTR;
+    if (WorkerResume resume; bytes == static_cast<ssize_t>(sizeof resume)) {
+      std::memcpy(&resume, &answer, sizeof resume);
+      guest_.Resume(resume, std::move(received));
+      return true;
+    }
     if (bytes < static_cast<ssize_t>(offsetof(WorkerPeers, peer)) || answer.count > kMaxPeers) return false;
     const std::lock_guard lock(mutex_);
     peers_.assign(answer.peer, answer.peer + answer.count);
@@ -87,7 +97,7 @@ class ControlLink {
   }
 
   const int control_;
-  const int client_;
+  GuestLink& guest_;
   WorkerUsage last_usage_{};  // of the watching thread
   std::mutex mutex_;
   std::condition_variable answered_;
@@ -166,10 +176,13 @@ int RunManagementWorker(int control, const std::string& path, bool all_devices,
   host.SetAccount(page);
   if (error.empty()) {
     const auto no_bulk = [](uint64_t, uint64_t) -> std::byte* { return nullptr; };
-    const std::unique_ptr<ServerTransport> transport = OpenTransport(received, view, flight, no_bulk);
+    TcpServer* stream = nullptr;
+    const std::unique_ptr<ServerTransport> transport =
+        OpenTransport(received, control, view, flight, no_bulk, &stream);
     SayServing(view);
-    const int client = ClientSocket(received);
-    daemon = std::make_unique<ControlLink>(control, client);
+    // Its thread may be in it to the end of the process.
+    static auto& guest = *new GuestLink(received, stream);
+    daemon = std::make_unique<ControlLink>(control, guest);
     host.SetLocal(received.assignment.has_client_socket != 0);
     try {
       std::thread([&daemon] { daemon->Watch(); }).detach();

@@ -19,7 +19,6 @@
 #include "host_backend/sandbox/filter.h"
 #include "host_backend/worker/process/output.h"
 #include "ivshmem_ring/release/build_stamp.h"
-#include "ivshmem_ring/tcp/tcp_transport.h"
 #include "ivshmem_ring/transport/packet.h"
 
 namespace causeway::host {
@@ -29,13 +28,17 @@ bool ReceiveAssignment(int control, const std::function<void(const WorkerScope&)
   int fds[kMaxPacketDescriptors];
   WorkerScope scope;
   ssize_t got;
+  WorkerLongAssignment said{};
   do {
-    got = ReceivePacket(control, &received->assignment, sizeof received->assignment, fds);
+    got = ReceivePacket(control, &said, sizeof said, fds);
     if (got != static_cast<ssize_t>(sizeof scope)) continue;
-    std::memcpy(&scope, &received->assignment, sizeof scope);
+    std::memcpy(&scope, &said, sizeof scope);
     belong(scope);
   } while ((got < 0 && errno == EINTR) || got == static_cast<ssize_t>(sizeof scope));
-  if (got != static_cast<ssize_t>(sizeof received->assignment)) return false;
+  const bool waits = got == static_cast<ssize_t>(sizeof said);
+  if (!waits && got != static_cast<ssize_t>(sizeof said.assignment)) return false;
+  received->assignment = said.assignment;
+  received->grace_s = waits ? said.grace_s : 0;
   received->account_fd = fds[0];
   received->account_reading_fd = fds[1];
   std::copy(fds + 2, std::end(fds), received->fds);
@@ -144,25 +147,41 @@ bool MapSession(ReceivedAssignment* received, RegionView* view, AccountPage** pa
 namespace {
 
 // What the connection's process hands over; without it, a session that is over.
-std::unique_ptr<ServerTransport> OpenTls(int from, FlightImage* flight) {
+std::unique_ptr<TcpServer> OpenTls(int from, FlightImage* flight, WaitForGuest waiting) {
   Result<TlsStream> stream = ReceiveTlsStream(from);
   if (stream.ok())
     return std::make_unique<TcpServer>(stream.value().socket.release(), flight,
-                                       std::move(stream.value().records));
+                                       std::move(stream.value().records), std::move(waiting));
   dprintf(Output::LogFd(), "causeway-worker[%d]: the session ends: %s\n", getpid(), stream.error().c_str());
   auto ended = std::make_unique<TcpServer>(fcntl(from, F_DUPFD_CLOEXEC, 0), flight);
   ended->Stop();
   return ended;
 }
 
+std::unique_ptr<TcpServer> OpenStream(const ReceivedAssignment& received, int control, FlightImage* flight) {
+  WaitForGuest waiting;
+  waiting.grace_s = received.grace_s;
+  waiting.tell = [control](bool waits) {
+    const WorkerLink link{waits ? 1u : 0u, {}};
+    send(control, &link, sizeof link, MSG_NOSIGNAL);  // the daemon reads it, or ends this process
+  };
+  if (received.assignment.kind == AssignmentKind::kTls)
+    return OpenTls(received.fds[0], flight, std::move(waiting));
+  return std::make_unique<TcpServer>(received.fds[0], flight, nullptr, std::move(waiting));
+}
+
 }  // namespace
 
-std::unique_ptr<ServerTransport> OpenTransport(const ReceivedAssignment& received, const RegionView& view,
-                                               FlightImage* flight,
-                                               decltype(RingServerOptions::resolve) resolve) {
-  if (received.assignment.kind == AssignmentKind::kTcp)
-    return std::make_unique<TcpServer>(received.fds[0], flight);
-  if (received.assignment.kind == AssignmentKind::kTls) return OpenTls(received.fds[0], flight);
+std::unique_ptr<ServerTransport> OpenTransport(const ReceivedAssignment& received, int control,
+                                               const RegionView& view, FlightImage* flight,
+                                               decltype(RingServerOptions::resolve) resolve,
+                                               TcpServer** stream) {
+  *stream = nullptr;
+  if (received.assignment.kind != AssignmentKind::kRegion) {
+    auto transport = OpenStream(received, control, flight);
+    *stream = transport.get();
+    return transport;
+  }
   RingServerOptions options;
   options.slot = view.base + SlotOffset(view.slot);
   options.futex = received.assignment.has_client_socket != 0;
@@ -191,15 +210,9 @@ bool SendReady(int control, const std::string& error, const std::string& library
   if (error.empty() && !devices.empty()) NameDevices(devices, ready);
   ready->api_hash = kBuildStamp.api_hash;
   ready->control_version = kWorkerControl;
-  ready->features |= kAsksAgain | kTellsDevices;
+  ready->features |= kAsksAgain | kTellsDevices | kWaitsForGuests;
   memcpy(ready->release, kBuildStamp.release, sizeof ready->release);
   return send(control, ready, sizeof *ready, MSG_NOSIGNAL) >= 0 && ready->failed == 0;
-}
-
-bool HasGone(const pollfd& client) {
-  char byte;
-  return (client.revents & (POLLHUP | POLLERR)) != 0 ||
-         ((client.revents & POLLIN) != 0 && recv(client.fd, &byte, 1, MSG_DONTWAIT) == 0);
 }
 
 }  // namespace causeway::host

@@ -12,6 +12,7 @@
 #include "host_backend/common/shares/account_page.h"
 #include "host_backend/common/worker_control.h"
 #include "host_backend/worker/addresses/region_view.h"
+#include "ivshmem_ring/tcp/tcp_transport.h"
 #include "ivshmem_ring/transport/layout.h"
 #include "ivshmem_ring/transport/ring_transport.h"
 
@@ -21,6 +22,8 @@ struct ReceivedAssignment {
   WorkerAssignment assignment{};
   int fds[4] = {-1, -1, -1, -1};  // the session's, in the order of worker_control.h
   int account_fd = -1, account_reading_fd = -1;
+  uint32_t grace_s =
+      0;  // for how long the session waits for its guest when the connection is lost; 0: it ends
 };
 
 // Waits for the assignment, whose descriptors are then the caller's. False: the daemon has closed the control
@@ -40,10 +43,12 @@ int ClientSocket(const ReceivedAssignment& received);
 bool MapSession(ReceivedAssignment* received, RegionView* view, AccountPage** page, FlightImage** flight,
                 std::string* error);
 
-// The session's transport, with those descriptors. `resolve`: as RingServerOptions has it.
-std::unique_ptr<ServerTransport> OpenTransport(const ReceivedAssignment& received, const RegionView& view,
-                                               FlightImage* flight,
-                                               decltype(RingServerOptions::resolve) resolve);
+// The session's transport, with those descriptors. `resolve`: as RingServerOptions has it. *stream: the same transport, where it is one
+// over a socket, and null otherwise. Over a socket the daemon is told by `control` when the session waits for its guest.
+std::unique_ptr<ServerTransport> OpenTransport(const ReceivedAssignment& received, int control,
+                                               const RegionView& view, FlightImage* flight,
+                                               decltype(RingServerOptions::resolve) resolve,
+                                               TcpServer** stream);
 // Tells the guest, by a word of its slot, that it may send. Does nothing over TCP, where there is no region.
 void SayServing(const RegionView& view);
 
@@ -51,8 +56,5 @@ void SayServing(const RegionView& view);
 // has opened. `devices`: all that the driver shows, or none where they cannot be told. False: the worker has to end.
 bool SendReady(int control, const std::string& error, const std::string& library, WorkerReady* ready,
                std::span<const NamedDevice> devices = {});
-
-// Whether the guest process has closed its end of the socket. `client` is the result of a poll().
-bool HasGone(const pollfd& client);
 
 }  // namespace causeway::host

@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Sessions of remote guests whose connections are lost: real daemon, causeway-tls, worker and the software GPU, and a relay that cuts.
+
+Usage: cuts_test.py BACKEND_FOLDER GUEST_LIBRARY SOFTWARE_GPU [--cuts 20] [--silent 0] [--down 0] [--most-mib 8] [--seed N] [unittest
+arguments]. --down: for how many seconds nobody gets through after a cut, several with commas, of which each cut takes one.
+"""
+
+import argparse
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "unit"))
+
+import remote_hosts_test  # noqa: E402
+import sessions  # noqa: E402
+from cutter import PROGRAM, Cutter  # noqa: E402
+
+OPTIONS = argparse.Namespace()
+COPY_BYTES = 4 << 20
+ENDED = 911  # CUDA_ERROR_EXTERNAL_DEVICE
+
+
+def descriptors(pid):
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+class CutsTest(unittest.TestCase):
+    await_ = remote_hosts_test.RemoteHostsTest.await_
+
+    def setUp(self):
+        remote_hosts_test.RemoteHostsTest.setUp(self)
+        self.relays = []
+        self.addCleanup(lambda: [relay.stop() for relay in self.relays])
+
+    def host(self, top="", more=""):
+        host = remote_hosts_test.Host(self, 2048, more=more, top=top)
+        host.keys_command("create", "guest", "--output", self.key)
+        return host.start()
+
+    def tcp_host(self):
+        host = self.host(more='[tcp]\nlisten = "127.0.0.1:0"\n')
+        host.tcp_port = int(host.status()["tcp"].rsplit(":", 1)[1])
+        return host
+
+    def relay(self, port, **options):
+        relay = Cutter(("127.0.0.1", port), **options)
+        self.relays.append(relay)
+        return relay
+
+    def begin(self, way):
+        program = subprocess.Popen([sys.executable, "-c", PROGRAM, self.library, str(COPY_BYTES)], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, text=True,
+                                   env=dict(os.environ, CAUSEWAY=way, CAUSEWAY_KEY=self.key, LD_LIBRARY_PATH=self.library))
+        self.addCleanup(program.stdout.close)
+        self.addCleanup(program.kill)
+        self.assertEqual(program.stdout.readline(), "began\n")
+        return program
+
+    def finish(self, program):
+        """The program's own count is compared with the device's by the program; here only that it got there."""
+        out, _ = program.communicate("end\n", timeout=600)
+        words = out.split()
+        self.assertEqual(words[0:1], ["launched"], out)
+        self.assertEqual(words[1], words[3], out)
+        return out.strip()
+
+    def state(self, host):
+        return [session["state"] for session in host.status()["sessions"]]
+
+    def cut_all(self, host, port, scheme):
+        # What the host has before, and after the session: nothing may be left.
+        daemon, tls = (process.pid for process in host.processes)
+        self.await_("a spare", lambda: host.status()["workers"]["spare_ready"] > 0)
+        before = descriptors(daemon), descriptors(tls)
+        relay = self.relay(port, cuts=OPTIONS.cuts, most_bytes=OPTIONS.most_mib << 20, seed=OPTIONS.seed, silent=OPTIONS.silent,
+                           down_s=OPTIONS.down)
+        program = self.begin(f"{scheme}://127.0.0.1:{relay.port}")
+        worker = host.status()["sessions"][0]["worker_pid"]
+        end = time.monotonic() + 60 + OPTIONS.cuts * (max(OPTIONS.down) + 5) + OPTIONS.silent * 60
+        while relay.cuts < OPTIONS.cuts and program.poll() is None:
+            self.assertLess(time.monotonic(), end, f"{relay.cuts} cuts of {OPTIONS.cuts}")
+            time.sleep(0.05)
+        self.await_("the session to go on", lambda: self.state(host) == ["serving"] or program.poll() is not None)
+        self.assertEqual(host.status()["sessions"][0]["worker_pid"], worker, "the same worker serves")
+        said = self.finish(program)
+        print(f"{scheme}: {relay.cuts} cuts (seed {OPTIONS.seed}), {said}", file=sys.stderr)
+        host.await_sessions(0)
+        self.await_("no process of a connection", lambda: not subprocess.run(["pgrep", "-P", str(tls)], capture_output=True,
+                                                                             check=False).stdout)
+        self.await_("the worker's end", lambda: not os.path.exists(f"/proc/{worker}"))
+        self.await_("a spare again", lambda: host.status()["workers"]["spare_ready"] > 0)
+        self.await_("no descriptor to be left", lambda: (descriptors(daemon), descriptors(tls)) <= before)
+
+    def test_nothing_is_executed_twice_over_tls(self):
+        host = self.host()
+        self.cut_all(host, host.port, "tls")
+
+    def test_nothing_is_executed_twice_over_tcp(self):
+        host = self.tcp_host()
+        self.cut_all(host, host.tcp_port, "tcp")
+
+    def test_a_waiting_session_is_shown_and_ends_after_the_grace_period(self):
+        host = self.host("wait_for_guests_s = 2\n")
+        relay = self.relay(host.port, cuts=1, most_bytes=30 << 20, seed=1, down_s=(600,))
+        program = self.begin(f"tls://127.0.0.1:{relay.port}")
+        self.await_("the session to wait", lambda: self.state(host) == ["waiting"])
+        begin = time.monotonic()
+        out, _ = program.communicate(timeout=60)
+        self.assertIn(f"{ENDED}\n", out)
+        self.assertLess(time.monotonic() - begin, 30)
+        host.await_sessions(0)
+        self.assertIn("waits for its guest: ", host.log("causewayd"))
+        self.assertIn("the guest has not come back: ", host.log("causewayd"))
+
+    def test_without_a_grace_period_a_lost_connection_ends_the_session(self):
+        host = self.host("wait_for_guests_s = 0\n")
+        relay = self.relay(host.port, cuts=1, most_bytes=30 << 20, seed=1)
+        program = self.begin(f"tls://127.0.0.1:{relay.port}")
+        out, _ = program.communicate(timeout=60)
+        self.assertIn(f"{ENDED}\n", out)
+        host.await_sessions(0)
+
+    def test_a_revoked_key_ends_a_session_that_waits(self):
+        host = self.host("wait_for_guests_s = 600\n")
+        relay = self.relay(host.port, cuts=1, most_bytes=30 << 20, seed=2, down_s=(600,))
+        program = self.begin(f"tls://127.0.0.1:{relay.port}")
+        self.await_("the session to wait", lambda: self.state(host) == ["waiting"])
+        begin = time.monotonic()
+        host.keys_command("revoke", "guest")
+        host.await_sessions(0)
+        self.assertLess(time.monotonic() - begin, 5)
+        self.assertIn("its key is good no more", host.log("causewayd"))
+        relay.open_at = 0.0  # the guest may come again, and is told
+        out, _ = program.communicate(timeout=1) if program.poll() is not None else (None, None)
+        self.assertIsNone(out, "it goes on trying: it cannot tell a revoked key from one that is not known yet")
+        program.kill()
+        program.communicate()
+
+    def test_causeway_tls_may_be_killed(self):
+        host = self.host()
+        program = self.begin(f"tls://127.0.0.1:{host.port}")
+        for how in (signal.SIGKILL, signal.SIGTERM):
+            host.processes[1].send_signal(how)
+            host.processes[1].wait()
+            self.await_("the session to wait", lambda: self.state(host) == ["waiting"])
+            host.processes.pop()
+            log = open(f"{host.folder}/causeway-tls.log", "w+", encoding="utf-8")
+            self.addCleanup(log.close)
+            host.config.write_text(host.config.read_text(encoding="utf-8").replace(":0\"]", f":{host.port}\"]"), encoding="utf-8")
+            host.processes.append(subprocess.Popen([f"{sessions.BACKEND}/causeway-tls", "--config", str(host.config)], stdout=log,
+                                                   stderr=log))
+            self.await_("the session to go on", lambda: self.state(host) == ["serving"])
+        self.finish(program)
+        host.await_sessions(0)
+
+    def test_a_key_that_was_revoked_while_causeway_tls_did_not_run(self):
+        host = self.host("wait_for_guests_s = 600\n")
+        program = self.begin(f"tls://127.0.0.1:{host.port}")
+        host.processes[1].kill()
+        host.processes[1].wait()
+        self.await_("the session to wait", lambda: self.state(host) == ["waiting"])
+        host.keys_command("revoke", "guest")
+        host.processes.pop()
+        log = open(f"{host.folder}/causeway-tls.log", "w+", encoding="utf-8")
+        self.addCleanup(log.close)
+        host.processes.append(subprocess.Popen([f"{sessions.BACKEND}/causeway-tls", "--config", str(host.config)], stdout=log,
+                                               stderr=log))
+        host.await_sessions(0)
+        program.kill()
+        program.communicate()
+
+    def test_a_killed_guest_is_not_waited_for(self):
+        """Its kernel closes the connection in order, unless bytes lay unread; then it cannot be told from a lost one."""
+        host = self.host("wait_for_guests_s = 600\n")
+        program = subprocess.Popen([sys.executable, "-c", PROGRAM.replace("while not ends", "sys.stdin.read()\nwhile False"), self.library,
+                                    str(COPY_BYTES)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                   env=dict(os.environ, CAUSEWAY=host.text, CAUSEWAY_KEY=self.key))
+        self.assertEqual(program.stdout.readline(), "began\n")
+        time.sleep(0.2)  # so that nothing is under way
+        program.kill()
+        program.communicate()
+        host.await_sessions(0)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("backend", "library", "driver"):
+        parser.add_argument(name)
+    parser.add_argument("--cuts", type=int, default=20)
+    parser.add_argument("--silent", type=int, default=0)
+    parser.add_argument("--down", type=lambda text: tuple(map(float, text.split(","))), default=(0.0,))
+    parser.add_argument("--most-mib", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
+    OPTIONS, rest = parser.parse_known_args()
+    sessions.BACKEND, sessions.LIBRARY, sessions.DRIVER = OPTIONS.backend, OPTIONS.library, OPTIONS.driver
+    unittest.main(argv=[sys.argv[0], *rest], verbosity=2)
