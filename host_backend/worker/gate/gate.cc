@@ -181,10 +181,7 @@ void Gate::Note(bool more) {
 bool Gate::Await(const std::atomic<bool>& stop) {
   const auto granted = static_cast<Grant>(grant().grant.load(std::memory_order_relaxed));
   if (granted == Grant::kAsleep) surroundings_.Wake();
-  if (granted == Grant::kAsleep || granted == Grant::kOpen) {
-    if (words_.submitted.load(std::memory_order_relaxed) % kQueuedRecords == 0) MarkQueued();
-    return true;
-  }
+  if (granted == Grant::kAsleep || granted == Grant::kOpen) return true;
   const uint64_t begin = surroundings_.NowNs();
   if (MayPass(begin)) return true;
   words_.waiting.fetch_add(1);

@@ -43,9 +43,8 @@ class Gate {
   // Before a record that submits work. False: `stop` became true. Each true needs
   // a Leave by the same thread, once the record was submitted.
   bool Enter(const std::atomic<bool>& stop) {
-    const uint64_t count = words_.submitted.load(std::memory_order_relaxed) + 1;
-    words_.submitted.store(count, std::memory_order_relaxed);
-    if (IsOpen() && count % kQueuedRecords != 0) [[likely]]
+    words_.submitted.store(words_.submitted.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    if (IsOpen()) [[likely]]
       return true;
     return Await(stop);
   }
@@ -63,7 +62,8 @@ class Gate {
   // if it could not. False: there is nothing to mark, or no place.
   bool TakeMark(uint32_t* slot, uint32_t* value);
   void DropMark(uint32_t slot);
-  // Puts a mark behind what has passed while nobody else wanted the GPU. Any thread that can submit where the last record went.
+  // Puts a mark behind what has passed while nobody else wanted the GPU, so that the daemon knows what is still to be done when
+  // another VM comes. Any thread that can submit where the last record went; it waits where the driver's queue is full.
   void MarkQueued();
   // No mark that is outstanding will be written any more.
   void ForgetMarks();
@@ -71,11 +71,6 @@ class Gate {
   // One step of Enter, for tests under a clock of their own: whether a record may pass now. If not, what passed before
   // it gets a mark, because nothing follows it until this record passes.
   bool MayPass(uint64_t now_ns);
-
-  // While nobody else wants the GPU, one mark stands behind so many records, so that the daemon knows what is still to be
-  // done when another VM comes. One place is left for the turns of then: of the 1,022 launches that NVIDIA's driver
-  // queues, all but the last 126 have a mark behind them.
-  static constexpr uint64_t kQueuedRecords = 128;
 
  private:
   const GrantWords& grant() const { return *grant_.load(std::memory_order_acquire); }

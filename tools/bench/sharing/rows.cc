@@ -89,6 +89,16 @@ void AddShares(std::vector<Row>* rows) {
   rows->push_back(weights);
   rows->push_back({"processes", "four, one, one and one process",
                    std::vector<Load>(4, Full(200)) + Each(1, 3, Full(200)), Shares(4, true, false)});
+  // Turns do not bound kernels that are longer than one, the GPU's slices do.
+  Row longer{"long_kernels", "kernels of 300 ms beside two",
+             std::vector<Load>{Full(300'000)} + Each(1, 2, Full(200)), Shares(3, false, false)};
+  longer.lengths = 3;
+  rows->push_back(longer);
+  longer.id = "long_weight";
+  longer.name = "the same, of weight 400";
+  longer.terms = {{0, "weight = 400"}};
+  longer.ways = kCausewayAlone;
+  rows->push_back(longer);
   for (const int cap : {25, 50, 75}) {
     const std::string percent = std::to_string(cap);
     Row row{"cap" + percent,
