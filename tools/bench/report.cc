@@ -7,15 +7,10 @@
 #include <cstdio>
 
 #include "host_backend/common/json.h"
+#include "tools/bench/crew/statistics.h"
 
 namespace causeway::bench {
 namespace {
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
 
 std::string Number(double value) {
   char text[32];

@@ -13,6 +13,13 @@ double Percentile(std::vector<std::uint32_t>& samples, double part) {
                           static_cast<std::size_t>(part * static_cast<double>(samples.size())))];
 }
 
+double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
 double Jain(const std::vector<double>& shares) {
   double sum = 0, squares = 0;
   for (double share : shares) sum += share, squares += share * share;

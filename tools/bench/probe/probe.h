@@ -49,7 +49,6 @@ double NowUs();
 // Yields until `condition()` is true, which other threads of this process make so. False: it is not after half a
 // minute, far longer than all of them take to start.
 bool YieldUntil(const std::function<bool()>& condition);
-double Median(std::vector<double> values);
 
 struct Plan {
   int rounds = 9;

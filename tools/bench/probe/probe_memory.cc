@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "tools/bench/crew/statistics.h"
 #include "tools/bench/probe/probe.h"
 
 namespace causeway::bench {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "tools/bench/crew/statistics.h"
 #include "tools/bench/probe/probe.h"
 
 namespace causeway::bench {
@@ -35,13 +36,6 @@ bool YieldUntil(const std::function<bool()>& condition) {
     if (NowUs() - begin > kMostUs) return false;
   }
   return true;
-}
-
-double Median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
 CUresult TimeCalls(const Bench& bench, Plan plan, const std::function<CUresult()>& call,

@@ -16,6 +16,7 @@
 #include "ivshmem_ring/tls/tls_records.h"
 #include "ivshmem_ring/transport/record.h"
 #include "ivshmem_ring/transport/waiter.h"
+#include "tools/bench/crew/statistics.h"
 #include "tools/bench/process.h"
 
 namespace causeway::bench {
@@ -136,8 +137,7 @@ Result<double> PingPongUs(size_t request_bytes, size_t reply_bytes, int calls) {
   shutdown(pair.near.get(), SHUT_RDWR);
   far.join();
   if (!good) return Error{"the bare sockets lost each other"};
-  std::nth_element(rounds.begin(), rounds.begin() + kRounds / 2, rounds.end());
-  return rounds[kRounds / 2];
+  return Median(rounds);
 }
 
 Result<double> SenderGbPerS(uint64_t bytes, bool encrypted) {

@@ -11,6 +11,7 @@
 
 #include "host_backend/common/json.h"
 #include "ivshmem_ring/tcp/tcp_connection.h"
+#include "tools/bench/crew/statistics.h"
 #include "tools/bench/remote/bare_socket.h"
 
 namespace causeway::bench {
@@ -36,8 +37,7 @@ struct Way {
 
 std::optional<double> MedianOf(Samples samples) {
   if (samples.empty()) return {};
-  std::nth_element(samples.begin(), samples.begin() + ptrdiff_t(samples.size() / 2), samples.end());
-  return samples[samples.size() / 2];
+  return Median(std::move(samples));
 }
 
 bool IsCopy(const Figure& figure) {

@@ -11,6 +11,8 @@
 #include <random>
 #include <vector>
 
+#include "tools/bench/crew/statistics.h"
+
 namespace causeway::bench::sharing {
 namespace {
 
@@ -163,8 +165,7 @@ double RequestMs(const Gpu& gpu, const LoadPlan& plan) {
     Request(worker, gpu, plan, word);
     took.push_back(static_cast<double>(NowNs() - begin) / 1e6);
   }
-  std::nth_element(took.begin(), took.begin() + 7, took.end());
-  return took[7];
+  return Median(took);
 }
 
 void Run(Stage& stage, Cell& cell, const LoadPlan& plan) {

@@ -8,7 +8,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <optional>
@@ -17,6 +16,7 @@
 
 #include "host_backend/command/command.h"
 #include "host_backend/common/unique_fd.h"
+#include "tools/bench/crew/statistics.h"
 
 namespace causeway::bench::sharing {
 namespace {
@@ -144,8 +144,7 @@ double ProgramUnitMs(const std::string& mode) {
       took.push_back(static_cast<double>(each) / 1e6);
   }
   if (took.size() < kUnits) throw Failure("PyTorch does not go on working");
-  std::nth_element(took.begin(), took.begin() + kUnits / 2, took.end());
-  return took[kUnits / 2];
+  return Median(took);
 }
 
 }  // namespace causeway::bench::sharing

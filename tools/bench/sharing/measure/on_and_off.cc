@@ -5,6 +5,7 @@
 #include <array>
 #include <vector>
 
+#include "tools/bench/crew/statistics.h"
 #include "tools/bench/sharing/measure/special.h"
 
 namespace causeway::bench::sharing {
@@ -13,13 +14,6 @@ namespace {
 constexpr const char* kIds[kOnOffValues] = {"launch", "wait", "h2d", "d2h"};
 constexpr double kPicoseconds[kOnOffValues] = {1e6, 1e6, 1e9, 1e9};  // of the figure's unit
 using Samples = std::array<std::vector<double>, kOnOffValues>;
-
-double Median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 // Has the child of that turn measure once. False: it did not in time.
 bool Measure(Crew& crew, int child) {
