@@ -98,15 +98,16 @@ class Sharing(unittest.TestCase):
         self.assertIn("with the runs before:", self.output)
 
     def test_turns_are_in_force_and_a_pause_holds(self):
-        report = self.report("--ways", "causeway", "--seconds", "3", "--rows", "wait4,pause")
-        rows = {row["id"]: row for row in report["rows"]}
-        turns = rows["wait4"]["details"]["causeway"]["turns"]
+        report = self.report("--ways", "causeway", "--seconds", "3", "--rows", "wait4")
+        turns = report["rows"][0]["details"]["causeway"]["turns"]
         self.assertEqual(len(turns), 4)
         self.assertGreater(min(turns), 0)
-        figures = {figure["id"]: figure["values"]["causeway"] for figure in rows["pause"]["figures"]}
+        # Of a pause of 2.6 s, and of 2.7 s after it: how soon is not judged, but that it is at all.
+        report = self.report("--ways", "causeway", "--seconds", "8", "--rows", "pause")
+        figures = {figure["id"]: figure["values"]["causeway"] for figure in report["rows"][0]["figures"]}
         self.assertGreater(figures["calls_before"], 0)
-        self.assertLess(figures["in_force"], 500, "of a pause of 990 ms")
-        self.assertLess(figures["resumed"], 500)
+        self.assertLess(figures["in_force"], 2300)
+        self.assertLess(figures["resumed"], 2300)
 
     def test_turns_that_are_switched_off_are_off(self):
         report = self.report("--ways", "causeway", "--seconds", "1", "--rows", "wait4", environment={"CAUSEWAY_TURNS": "0"})

@@ -63,14 +63,15 @@ void Note(Stage& stage, Cell& cell, uint64_t begin, uint64_t units) {
 
 void WaitForEach(Stage& stage, Cell& cell, const Worker& worker, const LoadPlan& plan) {
   const auto gap = static_cast<uint64_t>(plan.load.gap_us * 1e3);
-  for (uint64_t next = stage.begin_ns; !stage.Over();) {
+  uint64_t next = stage.begin_ns;
+  do {
     while (gap != 0 && NowNs() < next) Sleep(20);
     next += gap;
     const uint64_t begin = NowNs();
     worker.Launch(plan.kernel.rounds);
     worker.Wait();
     Note(stage, cell, begin, 1);
-  }
+  } while (!stage.Over());
 }
 
 // Events behind every two milliseconds of work; two of them may be outstanding.
@@ -97,13 +98,13 @@ void KeepFull(Stage& stage, Cell& cell, const Worker& worker, const LoadPlan& pl
 
 void Copy(Stage& stage, Cell& cell, const Worker& worker, size_t bytes, const void* host,
           CUdeviceptr device) {
-  while (!stage.Over()) {
+  do {
     const uint64_t begin = NowNs();
     Check(worker.driver(), worker.driver().cuMemcpyHtoDAsync(device, host, bytes, worker.stream()),
           "cuMemcpyHtoDAsync");
     worker.Wait();
     Note(stage, cell, begin, 1);
-  }
+  } while (!stage.Over());
 }
 
 // A token's kernels depend on each other, and the next token's on what came out of them.
@@ -124,20 +125,20 @@ void Serve(Stage& stage, Cell& cell, const Worker& worker, const Gpu& gpu, const
     next += gap(random) * 1e3;
     const auto due = static_cast<uint64_t>(next);
     while (!stage.Over() && NowNs() < due) Sleep(std::min(20.0, static_cast<double>(due - NowNs()) / 1e3));
-    if (stage.Over()) return;
+    if (stage.Over() && cell.count != 0) return;
     Request(worker, gpu, plan, word);
     Note(stage, cell, due, 1);
   }
 }
 
 void Train(Stage& stage, Cell& cell, const Worker& worker, const LoadPlan& plan) {
-  while (!stage.Over()) {
+  do {
     const uint64_t begin = NowNs();
     for (int i = 0; i < plan.step_kernels; ++i) worker.Launch(plan.kernel.rounds);
     worker.Wait();
     Note(stage, cell, begin, 1);
     Sleep(plan.load.gap_us);
-  }
+  } while (!stage.Over());
 }
 
 }  // namespace
@@ -195,6 +196,7 @@ void Run(Stage& stage, Cell& cell, const LoadPlan& plan) {
     case Work::kProgram:  // RunProgram does that
       break;
   }
+  cell.state = State::kEnded;
   stage.AwaitStop();
 }
 

@@ -30,7 +30,7 @@ struct LoadPlan {
 Kernel Calibrate(const Gpu& gpu, double wanted_us);
 // Milliseconds of a request of kInference with nobody else and no gap.
 double RequestMs(const Gpu& gpu, const LoadPlan& plan);
-// The whole life of a process: it says when it is ready, works, and waits for the end of the crew. Its units of work (Cell::count)
+// The whole life of a process: it says when it is ready, works, at least one unit, has State::kEnded, and waits for the end of the crew. Its units of work (Cell::count)
 // are kernels, copies, requests and steps; its samples are nanoseconds of each, of a request from the moment at which it was due.
 void Run(Stage& stage, Cell& cell, const LoadPlan& plan);
 

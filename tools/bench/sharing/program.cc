@@ -128,6 +128,7 @@ void RunProgram(Stage& stage, Cell& cell, const LoadPlan& plan) {
     }
     if (script.ended()) throw Failure("PyTorch has ended: " + line.value_or("it says nothing"));
   }
+  cell.state = State::kEnded;
   stage.AwaitStop();
 }
 
