@@ -174,27 +174,33 @@ done:
   .local .align 4 .b8 frame[512];
   .reg .pred %p;
   .reg .u32 %d, %v, %w;
-  .reg .u64 %f, %s;
+  .reg .u64 %f, %o, %s;
   ld.param.u32 %d, [depth];
   ld.param.u64 %s, [sink];
-  mov.u64 %f, frame;
   ld.volatile.global.u32 %v, [%s];
   add.u32 %v, %v, %d;
-  st.volatile.local.u32 [%f], %v;
-  st.volatile.local.u32 [%f+508], %v;
+  and.b32 %w, %v, 127;
+  mul.wide.u32 %o, %w, 4;
+  mov.u64 %f, frame;
+  add.u64 %o, %o, %f;
+  st.local.u32 [%o], %v;
   setp.gt.u32 %p, %d, 1000000;
   @%p bra end;
-  add.u32 %d, %d, 1;
+  add.u32 %w, %d, 1;
   {
     .param .b32 deeper;
     .param .b64 same;
     .param .b32 returned;
-    st.param.b32 [deeper+0], %d;
+    st.param.b32 [deeper+0], %w;
     st.param.b64 [same+0], %s;
     call.uni (returned), Descend, (deeper, same);
     ld.param.b32 %w, [returned+0];
   }
-  ld.volatile.local.u32 %v, [%f];
+  mad.lo.u32 %v, %v, 7, %w;
+  and.b32 %d, %v, 127;
+  mul.wide.u32 %o, %d, 4;
+  add.u64 %o, %o, %f;
+  ld.local.u32 %v, [%o];
   add.u32 %v, %v, %w;
 end:
   st.param.b32 [result+0], %v;
