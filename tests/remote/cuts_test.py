@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sessions of remote guests whose connections are lost: real daemon, causeway-tls, worker and the software GPU, and a relay that cuts.
 
-Usage: cuts_test.py BACKEND_FOLDER GUEST_LIBRARY SOFTWARE_GPU [--cuts 20] [--silent 0] [--down 0] [--most-mib 8] [--seed N] [unittest
-arguments]. --down: for how many seconds nobody gets through after a cut, several with commas, of which each cut takes one.
+Usage: cuts_test.py BACKEND_FOLDER GUEST_LIBRARY SOFTWARE_GPU [--cuts 20] [--silent 0] [--down 0] [--grace 60] [--most-mib 8]
+[--seed N] [unittest arguments]. --down: for how many seconds nobody gets through after a cut, several with commas, of which each cut takes one;
+--grace: wait_for_guests_s of the host; --silent: of so many cuts the bytes are swallowed instead; --most-mib: so much passes at most before a cut.
 """
 
 import argparse
@@ -44,7 +45,7 @@ class CutsTest(unittest.TestCase):
         return host.start()
 
     def tcp_host(self):
-        host = self.host(more='[tcp]\nlisten = "127.0.0.1:0"\n')
+        host = self.host(f"wait_for_guests_s = {OPTIONS.grace}\n", more='[tcp]\nlisten = "127.0.0.1:0"\n')
         host.tcp_port = int(host.status()["tcp"].rsplit(":", 1)[1])
         return host
 
@@ -98,7 +99,7 @@ class CutsTest(unittest.TestCase):
         self.await_("no descriptor to be left", lambda: (descriptors(daemon), descriptors(tls)) <= before)
 
     def test_nothing_is_executed_twice_over_tls(self):
-        host = self.host()
+        host = self.host(f"wait_for_guests_s = {OPTIONS.grace}\n")
         self.cut_all(host, host.port, "tls")
 
     def test_nothing_is_executed_twice_over_tcp(self):
@@ -195,6 +196,7 @@ if __name__ == "__main__":
     parser.add_argument("--cuts", type=int, default=20)
     parser.add_argument("--silent", type=int, default=0)
     parser.add_argument("--down", type=lambda text: tuple(map(float, text.split(","))), default=(0.0,))
+    parser.add_argument("--grace", type=int, default=60)
     parser.add_argument("--most-mib", type=int, default=8)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     OPTIONS, rest = parser.parse_known_args()

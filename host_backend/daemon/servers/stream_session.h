@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "host_backend/daemon/servers/guest_return.h"
+#include "host_backend/common/remote/guest_return.h"
 #include "host_backend/daemon/servers/services.h"
 
 namespace causeway::daemon {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host_backend/daemon/servers/guest_return.h"
+#include "host_backend/common/remote/guest_return.h"
 
 #include <sys/random.h>
 
@@ -9,7 +9,7 @@
 
 #include "ivshmem_ring/tls/hexadecimal.h"
 
-namespace causeway::daemon {
+namespace causeway {
 
 GuestReturn GuestReturn::Grant(uint32_t grace_s) {
   GuestReturn made;
@@ -40,4 +40,4 @@ bool GuestReturn::Take(const ResumeRequest& request) {
   return true;
 }
 
-}  // namespace causeway::daemon
+}  // namespace causeway

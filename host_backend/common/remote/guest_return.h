@@ -8,7 +8,7 @@
 #include "host_backend/common/json.h"
 #include "ivshmem_ring/messages/resume_messages.h"
 
-namespace causeway::daemon {
+namespace causeway {
 
 class GuestReturn {
  public:
@@ -33,4 +33,4 @@ class GuestReturn {
   uint64_t attempt_ = 0;  // the newest
 };
 
-}  // namespace causeway::daemon
+}  // namespace causeway
