@@ -66,12 +66,13 @@ def fake_status(count, vms=16, sessions=64):
                "queue_bytes": 524288, "device_bytes": (i + 1) << 20, "managed_bytes": 0, "pinned_bytes": 0, "staging_bytes": 0,
                "images_bytes": 0, "violations": 0} for i in range(sessions)]
     # VM i has had 0.1 * (i + 1) % of the first GPU from one status to the next; of the last VM nothing was measured, and a user is paused.
-    scopes = [{"scope": f"vm:guest{i}", "sessions": sessions // vms, "weight": 100 + i, "cap": 90, "reserve": 5, "class": "latency", "paused": False,
+    scopes = [{"scope": f"vm:guest{i}", "sessions": sessions // vms, "weight": 100 + i, "cap": 90, "reserve": 5, "class": "latency", "pcie_mib_per_s": 500, "paused": False,
                "until_reload": i == 0, "worker_deaths": i} for i in range(vms)]
     scopes.append({"scope": "uid:7", "sessions": 0, "weight": 100, "cap": 100, "reserve": 0, "class": "normal", "paused": True,
                    "until_reload": False, "worker_deaths": 0})
     shares = [{"scope": f"vm:guest{i}", "gpu": FIRST_GPU, "in_turns": True, "had_s": 0.001 * (i + 1) * count, "due_s": 0.002 * (i + 1) * count,
-               "waited_s": 0.003 * count, "throttled_s": 0.004 * count, "turns": 5 * count, "wait_p50_us": 10 + i, "wait_p99_us": 2000 + i}
+               "waited_s": 0.003 * count, "throttled_s": 0.004 * count, "turns": 5 * count, "wait_p50_us": 10 + i, "wait_p99_us": 2000 + i,
+               "to_device_bytes": (i << 20) * count, "to_host_bytes": (1 << 20) * count, "link_throttled_s": 0.005 * count}
               for i in range(vms - 1)]
     shares.append({"scope": f"vm:guest{vms - 1}", "gpu": "gpu-0123456789abcdef", "in_turns": False,
                    **dict.fromkeys(["had_s", "due_s", "waited_s", "throttled_s", "turns", "wait_p50_us", "wait_p99_us"])})
@@ -113,8 +114,9 @@ def check_shares(folder):
     expect(f"shares of 16 VMs and a user: {len(rows)}", len(rows) == 17)
     for i in range(15):
         row = rows[f"vm:guest{i}"]
-        for key, value in [("had", 0.001 * (i + 1)), ("due", 0.002 * (i + 1)), ("waited", 0.003), ("throttled", 0.004)]:
-            expect(f"guest{i}: {key} is {row[key]}", abs(row[key] - value / shown["seconds"]) <= 1e-4 * value / shown["seconds"])
+        for key, value in [("had", 0.001 * (i + 1)), ("due", 0.002 * (i + 1)), ("waited", 0.003), ("throttled", 0.004),
+                           ("to_device_bytes_per_s", i << 20), ("to_host_bytes_per_s", 1 << 20)]:
+            expect(f"guest{i}: {key} is {row[key]}", abs(row[key] - value / shown["seconds"]) <= max(1e-4 * value / shown["seconds"], 1e-9))
         for key, value in [("wait_p50_us", 10 + i), ("wait_p99_us", 2000 + i), ("weight", 100 + i), ("cap", 90), ("enforced_by", "turns"),
                            ("gpu", FIRST_GPU), ("worker_deaths", i), ("memory_bytes", sum(i + 1 + 16 * j for j in range(4)) << 20)]:
             expect(f"guest{i}: {key} is {row[key]}", row[key] == value)
@@ -125,12 +127,13 @@ def check_shares(folder):
     lines = [line.split() for line in top(folder / "fake.sock", "-b", "-n", "1", "-d", "0.5", "--shares").splitlines()[3:] if line]
     expect(f"the heads and 17 rows: {len(lines)}", len(lines) == 18 and lines[0][:3] == ["VM", "OR", "USER"])
     expect(f"guest3's row: {lines[4]}", lines[4][:3] == ["vm:guest3", "..0000000001", "turns"] and lines[4][5:7] == ["13", "2003"] and
-           lines[4][8:] == ["103", "90", "5", "latency", "4", "112", "3"])
+           lines[4][8:12] == ["103", "90", "5", "latency"] and float(lines[4][12]) > float(lines[4][13]) > 0 and
+           lines[4][14:] == ["500", "4", "112", "3"])
     expect(f"guest15's row: {lines[16]}", lines[16][:8] == ["vm:guest15", "..6789abcdef", "slices", "-", "-", "-", "-", "-"])
-    expect(f"the user's row: {lines[17]}", lines[17] == ["uid:7", "-", "-", "-", "-", "-", "-", "-", "100", "100", "0", "paused", "0", "0", "0"])
+    expect(f"the user's row: {lines[17]}", lines[17] == ["uid:7", "-", "-", "-", "-", "-", "-", "-", "100", "100", "0", "paused", "-", "-", "-", "0", "0", "0"])
     told = subprocess.run([PROGRAMS / "causeway", "status", "--socket", folder / "fake.sock"], check=True, capture_output=True, text=True,
                           timeout=LIMIT_S).stdout
-    for line in ["  vm:guest0            weight 100, cap 90 %, reserve 5 %, class latency; some of it until the next reload; 0 worker deaths",
+    for line in ["  vm:guest0            weight 100, cap 90 %, reserve 5 %, class latency, copies 500 MiB/s; some of it until the next reload; 0 worker deaths",
                  "  uid:7                weight 100, cap 100 %, reserve 0 %, class normal, paused; 0 worker deaths",
                  "    on gpu-0123456789abcdef: had - of - that were due, waited - for turns (p50 - us, p99 - us), throttled -",
                  f"  {FIRST_GPU} is shared by turns of 2 ms", "  gpu-0123456789abcdef is shared by slices"]:
