@@ -69,7 +69,7 @@ struct Submissions::Door final : GateSurroundings {
   // What the gate of the link needs.
   struct LinkSide final : LinkSurroundings {
     LinkSide(Door& of, LinkWords& own) : door(of), words(own), gate(kNobodyLooksAtLinks, own, *this) {}
-    uint64_t NowNs() override { return Now(); }
+    uint64_t NowNs() override { return MonotonicNs(); }
     bool Mark(uint32_t direction, uint32_t slot, uint32_t value) override {
       return link_place != nullptr &&
              door.Write(*link_place, reinterpret_cast<CUdeviceptr>(&words.done[direction][slot]), value);
