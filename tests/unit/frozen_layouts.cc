@@ -86,16 +86,14 @@ STRUCT(SharingReply) FIELD(result) FIELD(has_descriptor) FIELD(reserved) FIELD(t
 STRUCT(GpuPair) FIELD(from) FIELD(to) END
 STRUCT(CheckpointOrder) FIELD(action) FIELD(guest_pid) FIELD(timeout_ms) FIELD(pairs) FIELD(again) FIELD(pair) END
 STRUCT(CheckpointAnswer) FIELD(result) FIELD(state) FIELD(again) END
-STRUCT(WorkerReach) FIELD(number) FIELD(reserved) END
-STRUCT(WorkerReachable) FIELD(number) FIELD(reserved) END
+STRUCT(WorkerReach) FIELD(number) FIELD(reserved) END STRUCT(WorkerReachable) FIELD(number) FIELD(reserved) END
 STRUCT(WorkerQuery) FIELD(what) END
 STRUCT(WorkerPeer) FIELD(guest_pid) FIELD(worker_pid) END
 STRUCT(WorkerPeers) FIELD(count) FIELD(reserved) FIELD(peer) END
 STRUCT(launcher::Request) FIELD(action) FIELD(worker) FIELD(pid) FIELD(group) FIELD(user) FIELD(number)
   FIELD(worker_hash) FIELD(link) FIELD(environment_bytes) FIELD(reserved) FIELD(gpus) FIELD(environment) END
 STRUCT(launcher::Answer) FIELD(error) FIELD(pid) FIELD(status) FIELD(reserved) FIELD(key) END
-STRUCT(launcher::VmProcess) FIELD(pid) FIELD(reserved) END
-STRUCT(launcher::CacheWatch) FIELD(user) FIELD(reserved) END
+STRUCT(launcher::VmProcess) FIELD(pid) FIELD(reserved) END STRUCT(launcher::CacheWatch) FIELD(user) FIELD(reserved) END
     STRUCT(AccountCell) FIELD(device) FIELD(on_device) FIELD(asked) FIELD(by_kind) FIELD(refused) END
     STRUCT(TurnCell) FIELD(turns) FIELD(waits) FIELD(links) END
     STRUCT(TurnWords) FIELD(submitted) FIELD(waiting) FIELD(unmarked) FIELD(sent) FIELD(slice_us) FIELD(done) END
