@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <random>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,7 @@ class GateTest : public testing::Test, public host::GateSurroundings {
   uint64_t NowNs() override { return now_ns_ += 100; }
   bool Mark(uint32_t slot, uint32_t value) override {
     if (captures_) return false;
+    if (on_mark_) std::exchange(on_mark_, nullptr)();
     marks_.emplace_back(slot, value);
     return true;
   }
@@ -63,7 +65,7 @@ class GateTest : public testing::Test, public host::GateSurroundings {
   int sleeps_ = 0, wakes_ = 0;
   bool captures_ = false;
   std::atomic<bool> stop_{false};
-  std::function<void()> on_sleep_;
+  std::function<void()> on_sleep_, on_mark_;
   std::vector<std::pair<uint32_t, uint32_t>> marks_;  // that the GPU has not reached
   GrantWords grant_{};
   TurnWords words_{};
@@ -125,6 +127,18 @@ TEST_F(GateTest, MarksBehindWhatIsQueuedAreUsedAgain) {
   CellWatch watch;
   watch.Open(0, words_);
   EXPECT_FALSE(watch.Look(now_ns_).busy);
+}
+
+// The driver's queue is full, and what would make room is a record that another thread waits for here.
+TEST_F(GateTest, RecordsPassWhileAMarkWaitsForRoom) {
+  Give(Grant::kOpen);
+  EXPECT_TRUE(gate_.Enter(stop_));
+  gate_.Leave(true);
+  Give(Grant::kTurn);
+  bool passes = false;
+  on_mark_ = [&] { std::thread([&] { passes = gate_.MayPass(now_ns_); }).join(); };
+  gate_.MarkQueued();
+  EXPECT_TRUE(passes);
 }
 
 TEST_F(GateTest, ACaptureTakesNoMarkWhileItIsOpen) {

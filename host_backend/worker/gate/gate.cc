@@ -99,15 +99,16 @@ void Gate::MarkPassed() {
 }
 
 void Gate::MarkQueued() {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return;  // another thread places one
-  const uint64_t now = surroundings_.NowNs();
-  Outstanding(now);
   uint32_t slot = 0, value = 0;
-  if (std::count(outstanding_.begin(), outstanding_.end(), false) < 2) return;
-  if (!ReserveMark(kAllRecords, &slot, &value)) return;
-  queued_[slot] = true;
-  if (!surroundings_.Mark(slot, value)) GiveUpMark(slot);
+  {
+    const std::lock_guard lock(mutex_);
+    Outstanding(surroundings_.NowNs());
+    if (std::count(outstanding_.begin(), outstanding_.end(), false) < 2) return;  // one is left for turns
+    if (!ReserveMark(kAllRecords, &slot, &value)) return;
+    queued_[slot] = true;
+  }
+  // Not under the lock: this waits while the driver's queue is full, and what makes room may be a record that is to pass.
+  if (!surroundings_.Mark(slot, value)) DropMark(slot);
 }
 
 void Gate::MarkRest() {
