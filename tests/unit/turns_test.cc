@@ -81,6 +81,24 @@ TEST_F(TurnsTest, TwoThatWantTheGpuTakeTurns) {
   YieldUntil([&] { return two_.grant() == Grant::kOpen; });
 }
 
+// What was submitted alone may still be there: its worker is asked for a mark when another VM comes, and once.
+TEST_F(TurnsTest, WhoSubmittedAloneIsAskedWhenAnotherComes) {
+  Begin(one_);
+  Begin(two_);
+  one_.Submit();
+  turns_.Wake();
+  YieldUntil([&] { return one_.grant() == Grant::kOpen; });
+  const GrantWords* words = one_.page->GrantOn(one_.page->cell(0).device[one_.place]);
+  EXPECT_EQ(words->news, 0u);
+  two_.words().waiting = 1;
+  turns_.Wake();
+  YieldUntil([&] { return words->news == 1; });
+  // It puts a mark there, and is known to be busy.
+  one_.words().sent[0] = 1;
+  YieldUntil([&] { return two_.grant() == Grant::kTurn; });
+  EXPECT_EQ(words->news, 1u);
+}
+
 TEST_F(TurnsTest, APausedVmIsClosedAndGoesOnWhenItIsResumed) {
   Begin(one_);
   one_.words().waiting = 1;

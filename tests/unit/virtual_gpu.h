@@ -220,8 +220,7 @@ class VirtualGpu {
     for (size_t i = 0; i < demands.size(); ++i) {
       const auto grant = static_cast<uint32_t>(arbiter.grant(i));
       grants[i].seen_ns = now_ns;
-      const bool was_open = grants[i].grant <= static_cast<uint32_t>(Grant::kOpen);
-      if (was_open && arbiter.grant(i) > Grant::kOpen) MarkQueued(i);
+      if (arbiter.asks(i)) MarkQueued(i);
       grants[i].slice_us = arbiter.slice_us(i);
       for (size_t at = 0; at < processes.size(); ++at) {
         if (processes[at].vm == i && sets_slices) workers[at]->words.slice_us = arbiter.slice_us(i);

@@ -72,11 +72,13 @@ void Arbiter::Look(uint64_t now_ns, std::span<const Demand> demands) {
   Hand(last_ns_);
   Publish(last_ns_);
   SetSlices();
+  AskForMarks();
 }
 
 void Arbiter::Note(Vm& vm, const Demand& demand, uint64_t now_ns) {
   vm.submitted = demand.submitted != vm.demand.submitted;
   if (vm.submitted) vm.last_submission_ns = now_ns;
+  vm.unknown = vm.unknown || (vm.submitted && vm.grant == Grant::kOpen);
   vm.demand = demand;
   if (vm.submitted || demand.waiting || demand.busy) {
     vm.last_active_ns = now_ns;
@@ -255,6 +257,13 @@ void Arbiter::Hand(uint64_t now_ns) {
   holder_ = next;
   turn_began_ns_ = now_ns;
   if (holder_) ++vms_[*holder_].figures.turns;
+}
+
+void Arbiter::AskForMarks() {
+  for (Vm& vm : vms_) {
+    vm.asks = vm.used && vm.unknown && wanting_ > (vm.wants ? 1u : 0u);
+    vm.unknown = vm.unknown && !vm.asks;
+  }
 }
 
 // Work that does not end competes with whoever has the turn by the GPU's own round, in which each process has its slice:

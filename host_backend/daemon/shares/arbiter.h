@@ -69,6 +69,9 @@ class Arbiter {
   void Look(uint64_t now_ns, std::span<const Demand> demands);
 
   Grant grant(size_t vm) const { return vms_[vm].grant; }
+  // What it submitted while nobody else wanted the GPU may still be there, and somebody else wants it now: its workers are to put
+  // a mark behind it. True for one look.
+  bool asks(size_t vm) const { return vms_[vm].asks; }
   // The time slice of each process of the VM; 0: the driver's own.
   uint32_t slice_us(size_t vm) const { return vms_[vm].slice_us; }
   const ShareFigures& figures(size_t vm) const { return vms_[vm].figures; }
@@ -83,6 +86,8 @@ class Arbiter {
     bool used = false;
     ShareTerms terms;
     Grant grant = Grant::kOpen;
+    bool unknown = false;  // it has submitted without marks, and was not asked since
+    bool asks = false;
     uint32_t slice_us = 0;
     ShareFigures figures;
     Demand demand;
@@ -119,6 +124,7 @@ class Arbiter {
   void Hand(uint64_t now_ns);
   void Publish(uint64_t now_ns);
   void SetSlices();
+  void AskForMarks();
 
   TurnTerms terms_;
   std::vector<Vm> vms_;

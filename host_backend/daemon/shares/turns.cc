@@ -127,7 +127,7 @@ void Turns::CloseOn(Gpu& gpu, const std::string& share, const std::string& scope
   if (part == parts.end()) return;
   part->second.watch.Close(cell);
   if (!part->second.watch.empty()) return;
-  Publish(part->second, Grant::kAsleep, 0, 0);
+  Publish(part->second, Grant::kAsleep, {}, 0);
   // The sum of submissions must change for what was submitted, and for nothing else.
   member->second.ended += part->second.watch.Look(0).submitted;
   parts.erase(part);
@@ -193,26 +193,22 @@ Demand Turns::DemandOf(Member& member, uint64_t now_ns) const {
   return all;
 }
 
-void Turns::Publish(Member& member, Grant grant, uint32_t slice_us, uint64_t now_ns) const {
+void Turns::Publish(Member& member, Grant grant, const News& news, uint64_t now_ns) const {
   for (auto& [scope, part] : member.parts)
-    Publish(part, IsPaused(scope) ? Grant::kClosed : grant, slice_us, now_ns);
+    Publish(part, IsPaused(scope) ? Grant::kClosed : grant, news, now_ns);
 }
 
-void Turns::Publish(Part& part, Grant grant, uint32_t slice_us, uint64_t now_ns) {
+void Turns::Publish(Part& part, Grant grant, const News& news, uint64_t now_ns) {
   GrantWords& words = *part.grant;
-  const auto is_open = [](Grant each) { return each == Grant::kOpen || each == Grant::kAsleep; };
-  const bool other_comes =
-      is_open(static_cast<Grant>(words.grant.load(std::memory_order_relaxed))) && !is_open(grant);
-  const bool other_slice = words.slice_us.load(std::memory_order_relaxed) != slice_us;
-  words.slice_us.store(slice_us, std::memory_order_release);
+  const bool other_slice = words.slice_us.load(std::memory_order_relaxed) != news.slice_us;
+  words.slice_us.store(news.slice_us, std::memory_order_release);
   words.seen_ns.store(now_ns, std::memory_order_release);
-  const auto value = static_cast<uint32_t>(grant);
-  const uint32_t before = words.grant.load(std::memory_order_relaxed);
-  if (other_comes || other_slice) {
-    words.grant.store(value, std::memory_order_release);
+  if (news.asks || other_slice) {
     words.news.fetch_add(1, std::memory_order_release);
     syscall(SYS_futex, &words.news, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
   }
+  const auto value = static_cast<uint32_t>(grant);
+  const uint32_t before = words.grant.load(std::memory_order_relaxed);
   if (before == value) return;
   // Before it is: what passes from then on has no marks.
   if (grant == Grant::kOpen || grant == Grant::kAsleep)
@@ -229,7 +225,7 @@ Turns::Pace Turns::Rest(Gpu& gpu, uint64_t now_ns) {
   for (auto& [share, member] : gpu.members) {
     const bool active = now_ns - member.active_ns < kForgetNs && member.active_ns != 0;
     const bool paused = IsPaused(share);
-    Publish(member, paused ? Grant::kClosed : active ? Grant::kOpen : Grant::kAsleep, 0, now_ns);
+    Publish(member, paused ? Grant::kClosed : active ? Grant::kOpen : Grant::kAsleep, {}, now_ns);
     const bool any = std::any_of(member.parts.begin(), member.parts.end(),
                                  [this](const auto& part) { return IsPaused(part.first); });
     if (paused || any) pace = Pace::kSlow;
@@ -240,7 +236,7 @@ Turns::Pace Turns::Rest(Gpu& gpu, uint64_t now_ns) {
 Turns::Pace Turns::Look(Gpu& gpu, uint64_t now_ns) {
   std::vector<Demand> demands(gpu.arbiter.size());
   size_t active = 0;
-  bool bounded = false;
+  bool bounded = false, untold = false;
   for (auto& [share, member] : gpu.members) {
     const Demand demand = DemandOf(member, now_ns);
     if (demand.submitted != member.demand.submitted || demand.waiting || demand.busy)
@@ -250,12 +246,18 @@ Turns::Pace Turns::Look(Gpu& gpu, uint64_t now_ns) {
     const ShareTerms terms = is_active ? TermsOf(share) : ShareTerms{};
     active += is_active ? 1 : 0;
     bounded = bounded || (terms.cap_percent < 100 && !terms.paused);
+    untold = untold || (!is_active && member.told != demand.submitted);
   }
-  if (active <= 1 && !bounded) return Rest(gpu, now_ns);
+  // Of one that is not active any more something may be left that it submitted alone.
+  const bool asks = untold && active == 1;
+  if (active <= 1 && !bounded && !asks) return Rest(gpu, now_ns);
   gpu.arbiter.Look(now_ns, demands);
   gpu.in_turns = gpu.arbiter.contended();
-  for (auto& [share, member] : gpu.members)
-    Publish(member, gpu.arbiter.grant(member.vm), gpu.arbiter.slice_us(member.vm), now_ns);
+  for (auto& [share, member] : gpu.members) {
+    member.told = member.demand.submitted;
+    Publish(member, gpu.arbiter.grant(member.vm),
+            {gpu.arbiter.slice_us(member.vm), gpu.arbiter.asks(member.vm)}, now_ns);
+  }
   if (gpu.arbiter.hurries()) return Pace::kAtOnce;
   return gpu.in_turns ? Pace::kFast : Pace::kWatch;
 }

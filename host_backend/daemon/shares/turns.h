@@ -61,6 +61,7 @@ class Turns {
     Demand demand;
     uint64_t ended = 0;      // what scopes had submitted that have no session any more
     uint64_t active_ns = 0;  // when it last had something to do
+    uint64_t told = 0;       // Demand::submitted, as the arbiter was last told
   };
   struct Gpu {
     explicit Gpu(const TurnTerms& terms) : arbiter(terms) {}
@@ -84,8 +85,12 @@ class Turns {
   Pace Rest(Gpu& gpu, uint64_t now_ns);
   static Pace LookAtLink(Gpu& gpu, uint64_t now_ns);
   Demand DemandOf(Member& member, uint64_t now_ns) const;
-  void Publish(Member& member, Grant grant, uint32_t slice_us, uint64_t now_ns) const;
-  static void Publish(Part& part, Grant grant, uint32_t slice_us, uint64_t now_ns);
+  struct News {
+    uint32_t slice_us = 0;
+    bool asks = false;  // for marks (Arbiter::asks)
+  };
+  void Publish(Member& member, Grant grant, const News& news, uint64_t now_ns) const;
+  static void Publish(Part& part, Grant grant, const News& news, uint64_t now_ns);
   ShareTerms TermsOf(const std::string& name) const;
   bool IsPaused(const std::string& scope) const { return TermsOf(scope).paused; }
 
