@@ -110,6 +110,32 @@ TEST_P(LinkTest, ACapHoldsAloneAndBesideAnother) {
   }
 }
 
+// Nobody waits for anybody: the daemon looks once in a millisecond, and not thirty times.
+TEST_P(LinkTest, SmallCopiesLetTheDaemonRest) {
+  for (int i = 0; i < 2; ++i)
+    link_.Start({.vm = link_.AddVm({}), .copy_bytes = 4, .gap_ns = 1'000'000, .waits = true});
+  for (int i = 0; i < 50; ++i) {
+    link_.Run(2 * kMs);
+    ASSERT_FALSE(link_.arbiter.contended());
+  }
+  EXPECT_TRUE(link_.arbiter.watched());
+}
+
+// A daemon that goes on with sessions finds what they have copied so far: that is no debt of now.
+TEST(LinkArbiterTest, WhatWasCopiedBeforeIsNotOwed) {
+  LinkArbiter arbiter;
+  ShareTerms capped;
+  capped.pcie_mib_per_s = 100;
+  const size_t vm = arbiter.Add(capped);
+  std::vector<LinkDemand> demands{{.copied = uint64_t{3} << 30, .waiting = 0}};
+  arbiter.Look(kMs, demands);
+  arbiter.Look(2 * kMs, demands);
+  EXPECT_EQ(arbiter.grant(vm), LinkGrant::kWindow);
+  demands[0].copied += 50 << 20;
+  arbiter.Look(3 * kMs, demands);
+  EXPECT_EQ(arbiter.grant(vm), LinkGrant::kClosed);
+}
+
 // A copy behind a kernel that does not end: nothing of it gets on, it holds nobody up, and all of it is given to the driver.
 TEST_P(LinkTest, AStreamThatDoesNotMoveHoldsNobodyUp) {
   const size_t stuck = link_.AddVm({}), other = link_.AddVm({});

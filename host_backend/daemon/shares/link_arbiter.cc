@@ -10,7 +10,7 @@ constexpr uint64_t kMostBetweenLooks = 20'000'000;  // as of the arbiter of turn
 constexpr uint64_t kRecentNs = 100'000'000, kForgetNs = 1'000'000'000;
 // Who has waited so lately wants more than it gets; who was let go on and does nothing for so long does not, whatever it says:
 // its stream may wait for something else.
-constexpr uint64_t kBacklogNs = 300'000, kStalledNs = 500'000;
+constexpr uint64_t kRecentWaitNs = 5'000'000, kBacklogNs = 300'000, kStalledNs = 500'000;
 constexpr double kAheadBytes = 1 << 20;  // of its part, before a VM waits for the others
 constexpr double kSavedBytes = 4 << 20;  // what one saves up that copies less than its part
 constexpr uint32_t kWindowKib = 1024;    // of a VM's bytes, under way at once
@@ -68,6 +68,7 @@ void LinkArbiter::Note(Vm& vm, const LinkDemand& demand, uint64_t now_ns, double
                              << 30;  // a copy that was given to the driver before anybody else came
   const bool believed = static_cast<double>(moved) <= kAtOnce + passed_ns * kMostRate;
   const double bytes = believed ? static_cast<double>(moved) : 0;
+  const bool is_new = vm.copied_ns == 0;
   if (moved != 0) {
     vm.copied_ns = vm.moved_ns = now_ns;
     vm.active_ns = std::max(vm.active_ns, now_ns + kRecentNs) +
@@ -80,9 +81,11 @@ void LinkArbiter::Note(Vm& vm, const LinkDemand& demand, uint64_t now_ns, double
   vm.demand = demand;
   vm.figures.bytes += static_cast<uint64_t>(bytes);
   // What was copied while it was alone concerns nobody.
-  if (contended_) vm.virtual_bytes += bytes / vm.terms.weight;
+  if (several_) vm.virtual_bytes += bytes / vm.terms.weight;
   const double rate = CapRate(vm.terms);
-  vm.cap_bytes = std::clamp(vm.cap_bytes + rate * passed_ns - bytes, -rate * kMostDebtNs, rate * kCapBurstNs);
+  // What it had copied before it was known is of another daemon's time, or of little.
+  const double owed = is_new ? 0 : bytes;
+  vm.cap_bytes = std::clamp(vm.cap_bytes + rate * passed_ns - owed, -rate * kMostDebtNs, rate * kCapBurstNs);
   vm.throttled = rate != 0 && vm.cap_bytes < 0;
 }
 
@@ -135,20 +138,21 @@ void LinkArbiter::Publish(std::optional<size_t> behind, uint64_t now_ns) {
   const auto is_known = [&](const Vm& vm) {
     return is_active(vm) || (vm.copied_ns != 0 && now_ns - vm.copied_ns < kForgetNs);
   };
-  const bool several = std::count_if(vms_.begin(), vms_.end(), is_active) > 1;
-  contended_ = several;
+  several_ = std::count_if(vms_.begin(), vms_.end(), is_active) > 1;
+  contended_ = false;
   watched_ = std::count_if(vms_.begin(), vms_.end(), is_known) > 1;
   for (Vm& vm : vms_) {
     if (!vm.used) continue;
     const bool capped = vm.terms.pcie_mib_per_s != 0;
     watched_ = watched_ || (capped && is_known(vm));
-    contended_ = contended_ || (vm.throttled && vm.demand.waiting != 0);
+    const bool waits = vm.demand.waiting != 0 || (vm.waited_ns != 0 && now_ns - vm.waited_ns < kRecentWaitNs);
+    contended_ = contended_ || (waits && (several_ || vm.throttled));
     const LinkGrant before = vm.grant;
     const bool ahead = behind && IsBacklogged(vm, now_ns) &&
                        (vm.virtual_bytes - vms_[*behind].virtual_bytes) * vm.terms.weight > kAheadBytes;
     if (vm.throttled || ahead) {
       vm.grant = LinkGrant::kClosed;
-    } else if (several || capped) {
+    } else if (several_ || capped) {
       vm.grant = LinkGrant::kWindow;
     } else {
       vm.grant = is_known(vm) ? LinkGrant::kOpen : LinkGrant::kAsleep;

@@ -45,9 +45,9 @@ class LinkArbiter {
   // How much of each worker of the VM may be under way.
   uint32_t window_kib(size_t vm) const;
   const LinkFigures& figures(size_t vm) const { return vms_[vm].figures; }
-  // Several VMs copy, or one waits for its cap: look again within tens of microseconds.
+  // Somebody waits for somebody, or for its cap: look again within tens of microseconds.
   bool contended() const { return contended_; }
-  // Somebody may copy without telling: look again within a millisecond.
+  // Somebody may copy, or wait, without telling: look again within a millisecond.
   bool watched() const { return watched_; }
   size_t size() const { return vms_.size(); }
 
@@ -80,6 +80,7 @@ class LinkArbiter {
   uint64_t last_ns_ = 0;
   double virtual_bytes_ = 0;  // of the one that was last behind
   double rate_ = 1.0;         // what the link was lately seen to carry, in bytes a nanosecond
+  bool several_ = false;      // VMs copy
   bool contended_ = false, watched_ = false;
 };
 
