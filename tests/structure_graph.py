@@ -10,9 +10,9 @@ import pathlib
 import re
 import subprocess
 
-# What these files define are functions of the C library, for systems whose own lacks them: a call of memfd_create() uses
+# What these files define are functions of the C library, where that lacks them or before it: a call of memfd_create() uses
 # no folder of ours.
-C_LIBRARY = {"guest_lib/old_glibc/newer_functions.cc"}
+C_LIBRARY = {"guest_lib/old_glibc/newer_functions.cc", "host_backend/worker/slices/noted_ioctl.cc"}
 
 TREES = ("ivshmem_ring", "guest_lib", "host_backend")
 SUFFIXES = {".h", ".cc"}
