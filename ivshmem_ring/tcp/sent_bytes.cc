@@ -71,16 +71,16 @@ bool SentBytes::From(uint64_t position, const std::function<bool(std::span<const
   if (position < begin_ || position > end_) abort();  // the caller has checked it
   uint64_t at = begin_, copied = copied_begin_;
   for (const Piece& piece : pieces_) {
-    uint64_t skip = std::min(position - std::min(position, at), piece.bytes);
+    const uint64_t skip = std::min(position - std::min(position, at), piece.bytes);
     for (uint64_t done = skip; done < piece.bytes;) {
-      const std::byte* from = piece.where + done;
       uint64_t step = piece.bytes - done;
-      if (piece.where == nullptr) {
+      if (piece.where != nullptr) {
+        if (!take({piece.where + done, step})) return false;
+      } else {
         const size_t place = (copied + done) & (ring_.size() - 1);
-        from = &ring_[place];
         step = std::min<uint64_t>(step, ring_.size() - place);
+        if (!take({&ring_[place], step})) return false;
       }
-      if (!take({from, step})) return false;
       done += step;
     }
     at += piece.bytes;
