@@ -24,8 +24,10 @@ namespace causeway {
 
 class Resumption {
  public:
-  // So many bytes are received at most before the next frame takes an acknowledgement along, and before one is sent for itself.
-  static constexpr uint64_t kAcknowledgeBytes = 128u << 10, kForceBytes = 512u << 10;
+  // When so many bytes were received, the next frame takes an acknowledgement along; when so many more were, it is sent for itself, which
+  // wakes a thread of the peer. That is rare: who receives much also sends, a request for each staging buffer and a word for each
+  // kMainCreditBytes, and so no staging buffer is lent again before its last bytes were acknowledged.
+  static constexpr uint64_t kAcknowledgeBytes = 128u << 10, kForceBytes = 4u << 20;
 
   // `lost` is called for each loss, by the thread that notices it, which may hold the lock of sending.
   // `closing_ends`: a peer that has closed its side in order does not come back.
