@@ -2,16 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 # How sessions of a guest of Xen end, and that nothing of them is left: daemon killed, guest saved, destroyed and started
 # again, region detached and attached, module unloaded while used, xenstore's keys and the region overwritten with anything.
-# usage: xen_ends.sh BUILD_DIR [--types "pv pvh hvm"] [--cycles N] [--keep DIR]
+# usage: xen_ends.sh BUILD_DIR [--types "pv pvh hvm"] [--cycles N] [--only cycles] [--keep DIR]
 #   --cycles   so often the region is detached from a running guest and attached again (4)
+#   --only cycles  the region detached and attached, and what follows it, without what comes before
 # exit status: 0 all as docs/xen.md says; 77 something is missing here, which the last line explains; else failed
 set -euo pipefail
-types=pv keep='' names=vector_add cycles=4
+types=pv keep='' names=vector_add cycles=4 only=''
 folder=$1
 shift
 while [ $# -gt 0 ]; do
   case "$1" in
-    --types) types=$2 ;; --cycles) cycles=$2 ;; --keep) keep=$2 ;;
+    --types) types=$2 ;; --cycles) cycles=$2 ;; --only) only=$2 ;; --keep) keep=$2 ;;
     *) echo "xen_ends.sh: unknown option $1" >&2; exit 2 ;;
   esac
   shift 2
@@ -40,7 +41,7 @@ stay:root sleep 100000
 TEXT
 guest ends "$work/commands"
 cat > "$payload/steps.sh" <<TEXT
-types="$types" cycles=$cycles
+types="$types" cycles=$cycles only=$only
 . /causeway/xen_functions.sh
 . /causeway/ends_steps.sh
 TEXT

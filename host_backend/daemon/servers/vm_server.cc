@@ -381,9 +381,10 @@ void VmServer::TryReopen() {
 
 void VmServer::Take(Result<std::unique_ptr<RegionSource>> file) {
   if (file.ok()) return Adopt(std::move(file.value()));
-  const auto level = GrantedRegion::IsAwaited(vm_) ? LogLevel::kInfo : LogLevel::kError;
-  if (problem_ != file.error()) scope_->log->Write(level, file.error());
+  if (problem_ == file.error())
+    return;  // else xenstored would be asked each second, and the loop wait for it
   problem_ = file.error();
+  scope_->log->Write(GrantedRegion::IsAwaited(vm_) ? LogLevel::kInfo : LogLevel::kError, problem_);
 }
 
 void VmServer::Tick() {

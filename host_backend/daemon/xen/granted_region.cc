@@ -18,6 +18,8 @@ namespace {
 constexpr std::chrono::milliseconds kLook{100};
 constexpr std::chrono::milliseconds kStorm{2};  // after more rings than are answered
 constexpr std::chrono::seconds kPatience{3};
+constexpr std::chrono::milliseconds kLookAgain{
+    500};  // a guest that rings is looked at more often than once a second
 
 constexpr const char* kOffers = "/local/domain/0/backend/causeway";  // a folder for each domain
 
@@ -256,6 +258,7 @@ void GrantedRegion::KeepRecord(const VmConfig& vm) {
 }
 
 GrantedRegion::~GrantedRegion() {
+  aside_.reset();
   vault_.Drop(key_);
   loop_.Unwatch(domain_watch_);
   loop_.Unwatch(ring_watch_);
@@ -303,9 +306,32 @@ std::string GrantedRegion::Name() const {
   return "memory granted to domain " + name_ + " (" + std::to_string(domain_) + "), a region";
 }
 
+// xenstored may be held up for seconds, with which no VM's beat must wait: a thread of its own asks it, and what it found last holds.
+void GrantedRegion::BeginLook() {
+  if (looking_) return;
+  looking_ = true;
+  looked_ = Clock::now();
+  if (aside_ == nullptr) aside_ = std::make_unique<Aside>(loop_);
+  const auto seen = std::make_shared<Seen>(seen_);
+  aside_->Do(
+      [seen, domain = domain_] {
+        const auto store = XenStore::Open();
+        if (!store.ok()) return;
+        seen->lives = store.value()->IsAlive(domain);
+        seen->guests = ReadXenbusState(store.value()->Read(GuestsFolderOf(domain) + "/state"));
+      },
+      [this, seen] {
+        looking_ = false;
+        const bool changed = seen->lives != seen_.lives || seen->guests != seen_.guests;
+        seen_ = *seen;
+        if (changed && look_) look_();
+      });
+}
+
 RegionSource::Finding GrantedRegion::Check() {
-  if (store_->IsAlive(domain_)) {
-    if (!offered_ || ReadXenbusState(store_->Read(Guests() + "/state")) != XenbusState::kClosed) return {};
+  if (Clock::now() - looked_ >= kLookAgain) BeginLook();
+  if (seen_.lives) {
+    if (!offered_ || seen_.guests != XenbusState::kClosed) return {};
     return {State::kWarning, "the Xen domain " + name_ +
                                  " has not mapped its region: the module causeway was unloaded there, or its "
                                  "kernel's log (dmesg) names what is too small, such as max_maptrack_frames"};
@@ -333,11 +359,12 @@ void GrantedRegion::OnRung() {
 
 std::string GrantedRegion::Offer(const std::function<void()>& rung, const std::function<void()>& look) {
   rung_ = rung;
+  look_ = look;
   if (channels_ && ring_watch_ == 0 && ring_timer_ == 0) WatchRings();
   if (const int domains = domain_watch_ == 0 ? store_->WatchDomains() : -1; domains >= 0) {
-    domain_watch_ = loop_.Watch(domains, EPOLLIN, "the end of a Xen domain", [this, look](uint32_t) {
+    domain_watch_ = loop_.Watch(domains, EPOLLIN, "the end of a Xen domain", [this](uint32_t) {
       store_->TakeWatches();
-      look();
+      BeginLook();
     });
   }
   if (offered_) return {};  // by a daemon of before

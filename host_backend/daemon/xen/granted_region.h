@@ -9,12 +9,14 @@
 #include <optional>
 #include <string>
 
+#include "host_backend/daemon/loop/aside.h"
 #include "host_backend/daemon/loop/event_loop.h"
 #include "host_backend/daemon/loop/pace.h"
 #include "host_backend/daemon/process/config.h"
 #include "host_backend/daemon/region/region_source.h"
 #include "host_backend/daemon/takeover/vault.h"
 #include "host_backend/daemon/xen/grant_memory.h"
+#include "host_backend/daemon/xen/xen_values.h"
 #include "host_backend/daemon/xen/xenstore.h"
 #include "host_backend/granted/event_channel.h"
 
@@ -45,9 +47,10 @@ class GrantedRegion final : public RegionSource {
   // aside if the VM was removed, else, when the daemon ends, for three seconds at most.
   ~GrantedRegion() override;
 
-  // Whether the domain lives.
+  // Whether the domain lives, as it was when it was last looked at. It is looked at anew aside; `look` of Offer comes when that
+  // finds something else.
   Finding Check() override;
-  // Writes the keys, unless the domain has them. `look` comes when a domain has ended, of whatever name.
+  // Writes the keys, unless the domain has them. `look` comes when Check may have a new answer.
   std::string Offer(const std::function<void()>& rung, const std::function<void()>& look) override;
   const Bells* bells() const override { return channels_ ? &*channels_ : nullptr; }
   bool Delete() override;
@@ -70,6 +73,7 @@ class GrantedRegion final : public RegionSource {
   void KeepRecord(const VmConfig& vm);
   void OnRung();
   void WatchRings();
+  void BeginLook();
   std::string Ours() const;    // folder of the keys that we write
   std::string Guests() const;  // folder of the guest's
 
@@ -82,7 +86,15 @@ class GrantedRegion final : public RegionSource {
   uint32_t directory_ = 0;
   uint64_t epoch_ = 0;  // of the keys: another one means other pages
   std::optional<Channels> channels_;
-  std::function<void()> rung_;
+  struct Seen {
+    bool lives = true;
+    XenbusState guests = XenbusState::kUnknown;
+  };
+  Seen seen_;
+  bool looking_ = false;
+  std::chrono::steady_clock::time_point looked_;
+  std::unique_ptr<Aside> aside_;  // asks xenstored
+  std::function<void()> rung_, look_;
   Pace rings_{256, 1};
   EventLoop::WatchId ring_watch_ = 0, domain_watch_ = 0;
   EventLoop::TimerId ring_timer_ = 0;

@@ -12,6 +12,8 @@ mount -t tmpfs none /run
 rm -rf /var/run
 ln -s /run /var/run
 mkdir -p /run/lock /run/xen /run/xenstored /var/lib/xenstored /var/lib/xen /var/log/xen
+# As Xen's own unit does: xenstored's file would be held up with the disk.
+mount -t tmpfs none /var/lib/xenstored
 mount -t xenfs none /proc/xen
 exec > /dev/hvc0 2>&1 < /dev/null
 stty -F /dev/hvc0 -onlcr

@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2034,SC2154,SC2317
 # SPDX-License-Identifier: Apache-2.0
-# Run in domain 0 by xen_ends.sh, which sets `types` and `cycles`. It checks as xen_functions.sh does.
+# Run in domain 0 by xen_ends.sh, which sets `types`, `cycles` and `only`. It checks as xen_functions.sh does.
 serving() { [ "$(number 'sum(x["state"] == "serving" for x in s["sessions"])')" = "$1" ]; }
 # The grants that domain 0 has given, as Xen counts them.
 grants() {
@@ -34,15 +34,10 @@ why_not() {
 }
 scribble() { python3 /causeway/scribble.py "$daemon" --writes 3000; }
 
-LIMIT_S=3000  # what stays in the guest stays until it is destroyed
-echo $PAGES > /sys/module/xen_gntalloc/parameters/limit
-echo 1000 > /sys/module/grant_table/parameters/free_per_iteration  # as causewayd-xen.conf
-for type in $types; do
-  guest=guest-$type
-  : > /run/causewayd.log
-  before=$(grants)
+# Daemon killed, guest saved, keys and region overwritten, guest destroyed. False: no guest could be started.
+daemon_and_guest_end() {
   start_daemon "$type:$guest"
-  create "$guest" "$type" ends || { echo "$type FAILED to start"; continue; }
+  create "$guest" "$type" ends || { echo "$type FAILED to start"; return 1; }
   check "a program is served" until_true 200 serving 1
   check "the module cannot be unloaded while used" until_true 100 said "^EXIT used 0"
 
@@ -85,13 +80,23 @@ for type in $types; do
   check "after anything in the region the daemon answers" until_true 60 status
   console "$guest" "$type" | tail -n 30
   xl destroy "$guest"
-  create "$guest" "$type" ends || { echo "$type FAILED to start again"; continue; }
+  create "$guest" "$type" ends || { echo "$type FAILED to start again"; return 1; }
   check "started again: a program is served" until_true 200 serving 1
   check "anything is written into the region under a program" scribble
   check "and the daemon answers" until_true 60 status
   xl destroy "$guest"
   check "destroyed: its session ends" until_true 60 idle
   stop_all
+}
+
+LIMIT_S=3000  # what stays in the guest stays until it is destroyed
+echo $PAGES > /sys/module/xen_gntalloc/parameters/limit
+echo 1000 > /sys/module/grant_table/parameters/free_per_iteration  # as causewayd-xen.conf
+for type in $types; do
+  guest=guest-$type
+  : > /run/causewayd.log
+  before=$(grants)
+  [ "$only" = cycles ] || daemon_and_guest_end || continue
 
   # A session that outlives its daemon, and pages that are granted and taken back under a guest that lives.
   rm -rf /run/causeway-state
