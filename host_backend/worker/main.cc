@@ -137,9 +137,10 @@ WorkerUsage UsageOf(const Session& session) {
 
 // No clean-up that could hang in the driver: the process ends and the kernel returns everything. Under a
 // sanitizer what nobody points to any more is reported first.
-[[noreturn]] void EndProcess(int control, const Session& session, int code) {
+[[noreturn]] void EndProcess(int control, const GuestLink& guest, const Session& session, int code) {
   static std::mutex once;  // never released: the second thread to come here has nothing left to do
   once.lock();
+  guest.SayGoodbye();
   const WorkerUsage usage = UsageOf(session);
   send(control, &usage, sizeof usage, MSG_DONTWAIT | MSG_NOSIGNAL);
   session.part<Arenas>()
@@ -218,7 +219,7 @@ class AccountKeeper {
     poll(watched, 3, silent ? kForEver : kReportMs);  // descriptors below 0 are passed over
     const bool daemon_gone = (watched[0].revents & (POLLHUP | POLLERR)) != 0 ||
                              ((watched[0].revents & POLLIN) != 0 && !ReadAnswer(control, link, guest));
-    if (daemon_gone || !guest->StillThere(watched[1])) EndProcess(control, *session, 0);
+    if (daemon_gone || !guest->StillThere(watched[1])) EndProcess(control, *guest, *session, 0);
     if ((watched[2].revents & POLLIN) != 0) {
       session->calls.Quiet();
       silent = false;
@@ -288,13 +289,13 @@ int Run(int control, const std::string& driver_path, const ConfinementOptions& o
     std::thread(Supervise, control, &guest, session.get(), &link, &accounts).detach();
   } catch (const std::system_error& failure) {
     Log(NoThreadText(failure));
-    EndProcess(control, *session, 3);
+    EndProcess(control, guest, *session, 3);
   }
   session->part<Dispatcher>().Run();
   const std::string reason = session->reason();
   if (const std::string why = guest.EndReason(); !why.empty()) Log("the guest has not come back: " + why);
   if (!reason.empty()) Log(reason);
-  EndProcess(control, *session, reason.empty() ? 0 : 3);
+  EndProcess(control, guest, *session, reason.empty() ? 0 : 3);
 }
 
 }  // namespace

@@ -232,6 +232,7 @@ FrameSink::May TcpClient::MayCome(const FrameHeader& frame) {
                  ? May::kCome
                  : no("the host acknowledged something in a wrong form");
     case FrameKind::kGoodbye:
+      if (connection_.resumable()) return no("the host has ended the session");
       break;
     case FrameKind::kRecord:
       if (frame.link >= kChannelCount) return no("the host replied on a channel that does not exist");

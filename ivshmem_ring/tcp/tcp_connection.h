@@ -36,7 +36,7 @@ enum class FrameKind : uint32_t {
   kMainDone = 4,    // host -> guest: 8 bytes follow, how many bytes of posted records were executed so far
   // Where the connection can go on over another socket:
   kAcknowledge = 5,  // both ways: 8 bytes follow, how many bytes of the other's frames were received so far
-  kGoodbye = 6,      // guest -> host: nothing follows, not even another frame: the guest ends
+  kGoodbye = 6,      // both ways: nothing follows, not even another frame: the sender ends the session
 };
 
 // A queue holds as much as the ring would hold that shared memory has in its place, and a record counts as it
@@ -142,7 +142,7 @@ class TcpConnection {
   bool TakeAcknowledgement(uint64_t received) { return resumption_->Acknowledge(received); }
   // Tells the peer what was received if it was not told of much, without waiting. Once a second.
   void AcknowledgeSoon();
-  // Tells the host that the guest ends, without waiting. Nothing is sent any more, and no other socket comes.
+  // Tells the peer that this side ends the session, without waiting. Nothing is sent any more, and no other socket comes.
   void SayGoodbye();
   // The keeper's (link_keeper.h), in turns. Waits until the socket is lost and nobody reads from it; false: the connection is over.
   bool AwaitLoss(uint64_t* received);

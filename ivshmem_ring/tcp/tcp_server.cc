@@ -83,6 +83,10 @@ void TcpServer::Break(const std::string& why) {
   connection_.Break(why);
 }
 
+void TcpServer::SayGoodbye() {
+  if (waits()) connection_.SayGoodbye();
+}
+
 void TcpServer::Offer(Offers::Take take) {
   if (!waits()) return Stop();
   connection_.Break("the guest has made another connection");  // first: what is offered is not to be broken

@@ -136,6 +136,8 @@ class TcpServer final : public ServerTransport, private FrameSink {
   bool waits() const { return keeper_ != nullptr; }
   // The connection is lost, as another process says.
   void Break(const std::string& why);
+  // The session ends on purpose: the guest need not try to come back. Other threads may still be inside a call.
+  void SayGoodbye();
   // The guest has made another connection, which takes the place of what there is.
   void Offer(Offers::Take take);
   // Why a session that waited has ended; empty: it has not, or for another reason.

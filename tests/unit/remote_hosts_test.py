@@ -131,9 +131,9 @@ class RemoteHostsTest(unittest.TestCase):
             self.assertLess(time.monotonic(), end, f"waited {sessions.LIMIT_S} s for {what}")
             time.sleep(0.02)
 
-    def hosts(self, *memory_mib, more=""):
+    def hosts(self, *memory_mib, more="", top=""):
         """Hosts that all know the guest's one key, as an administrator makes it: on the first, and from the file on the others."""
-        hosts = [Host(self, mib, more=more) for mib in memory_mib]
+        hosts = [Host(self, mib, more=more, top=top) for mib in memory_mib]
         hosts[0].keys_command("create", "guest", "--output", self.key)
         for host in hosts[1:]:
             host.keys_command("create", "guest", "--from", self.key)
@@ -243,7 +243,7 @@ class RemoteHostsTest(unittest.TestCase):
         self.assertIn("line 2: tls://a:7471 is named twice", lines[-1])
 
     def test_when_its_host_ends_the_process_gets_an_error_and_goes_nowhere_else(self):
-        small, large = self.hosts(1024, 2048)
+        small, large = self.hosts(1024, 2048, top="wait_for_guests_s = 1\n")
         program = self.begin([small, large], take=MIB)
         self.assertEqual(program.stdout.readline().strip(), "2048")
         large.stop()

@@ -166,6 +166,27 @@ TEST(Resume, AClientThatEndsInOrderIsNotWaitedFor) {
   }
 }
 
+TEST(Resume, AServerThatEndsInOrderIsNotDialledAgain) {
+  const auto [client_fd, server_fd] = TcpPair();
+  TcpServer server(server_fd, nullptr, nullptr, {60, [](bool) {}});
+  std::atomic<bool> dialled{false};
+  TcpClient client(client_fd, nullptr,
+                   ConnectAgain{[&](uint64_t, uint64_t, FreshSocket*, std::string*) {
+                                  dialled = true;
+                                  return SocketSource::Got::kNothing;
+                                },
+                                60});
+  ASSERT_TRUE(Request(client, 0, kNeverReply, {}));
+  std::span<const std::byte> record;
+  ASSERT_EQ(server.ReceiveRequest(0, &record), ReceiveStatus::kRecord);
+  server.SayGoodbye();
+  server.Stop();
+  EXPECT_TRUE(client.AwaitReply(0).empty());
+  EXPECT_NE(client.LossReason().find("the host has ended the session"), std::string::npos)
+      << client.LossReason();
+  EXPECT_FALSE(dialled.load());
+}
+
 // A peer that acknowledges nothing gets no more than what is kept for it, and the sender goes on or ends when it may.
 TEST(Resume, WhatIsNotAcknowledgedIsBounded) {
   const auto [fd, far] = TcpPair();

@@ -39,7 +39,10 @@ class ControlLink {
     for (bool silent = false;;) {
       pollfd watched[3] = {{control_, POLLIN, 0}, guest_.Watched(), {calls.alarm(), POLLIN, 0}};
       poll(watched, 3, silent ? kForEver : kReportMs);  // descriptors below 0 are passed over
-      if (watched[0].revents != 0 && !ReadControl()) _exit(0);
+      if (watched[0].revents != 0 && !ReadControl()) {
+        guest_.SayGoodbye();
+        _exit(0);
+      }
       if (!guest_.StillThere(watched[1])) _exit(0);
       silent = false;
       if ((watched[2].revents & POLLIN) != 0) {

@@ -23,6 +23,10 @@ class GuestLink {
   bool StillThere(const pollfd& polled);
   // The daemon has sent that, with that descriptor.
   void Resume(const WorkerResume& message, UniqueFd descriptor);
+  // The session ends on purpose. Any thread.
+  void SayGoodbye() const {
+    if (stream_ != nullptr) stream_->SayGoodbye();
+  }
   // Why the session has ended, if it has waited in vain.
   std::string EndReason() const { return stream_ != nullptr ? stream_->EndReason() : std::string(); }
 
