@@ -363,8 +363,25 @@ TEST(Arbiter, SlicesAreTheDriversOtherwise) {
   process.next_ns = ~uint64_t{0};
   process.queue.clear();
   gpu.workers[0]->words.done[0] = gpu.workers[0]->words.sent[0].load();
-  gpu.Run(100 * kMs);
+  gpu.Run(1200 * kMs);
   EXPECT_EQ(gpu.arbiter.slice_us(first), 0u);
+}
+
+// Setting a slice takes the driver's lock for a quarter of a millisecond.
+TEST(Arbiter, SlicesChangeRarely) {
+  VirtualGpu gpu;
+  const size_t first = gpu.AddVm({}), second = gpu.AddVm({});
+  const size_t third = gpu.AddVm({});
+  gpu.Start({.vm = first, .kernel_ns = 60 * kMs});
+  gpu.Start({.vm = second});
+  gpu.Start({.vm = third, .waits = true, .gap_ns = 30 * kMs});  // wants it now and then
+  int changes = 0;
+  for (uint32_t before = 0, i = 0; i < 2000; ++i) {
+    gpu.Run(kMs);
+    changes += gpu.arbiter.slice_us(first) != before ? 1 : 0;
+    before = gpu.arbiter.slice_us(first);
+  }
+  EXPECT_LE(changes, 20);  // of two seconds
 }
 
 // Three processes of one VM that launch short kernels in many streams, beside another VM: within the VM's turns the GPU goes

@@ -2,6 +2,7 @@
 #include "host_backend/daemon/shares/arbiter.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace causeway::daemon {
 namespace {
@@ -71,7 +72,7 @@ void Arbiter::Look(uint64_t now_ns, std::span<const Demand> demands) {
   Settle();
   Hand(last_ns_);
   Publish(last_ns_);
-  SetSlices();
+  SetSlices(last_ns_);
   AskForMarks();
 }
 
@@ -268,17 +269,24 @@ void Arbiter::AskForMarks() {
 
 // Work that does not end competes with whoever has the turn by the GPU's own round, in which each process has its slice:
 // the VM's part of that is its part by weight of all. Whoever has the turn keeps the driver's slice, and stands for all others.
-void Arbiter::SetSlices() {
+// One whose kernels are just longer than the limit keeps its slice between them, and none changes more often than ten times a
+// second, because setting one takes the driver's lock.
+void Arbiter::SetSlices(uint64_t now_ns) {
   constexpr double kLeastUs = 200, kMostUs = 16'000;
+  constexpr uint64_t kKeptNs = 1'000'000'000, kLeastNs = 100'000'000;
+  const auto is_long = [&](const Vm& vm) { return vm.stuck_ns != 0 && now_ns - vm.stuck_ns < kKeptNs; };
   double others = 0;
-  for (const Vm& vm : vms_) {
-    if (vm.used && vm.wants && !vm.demand.stuck) others += vm.terms.weight;
+  for (Vm& vm : vms_) {
+    if (vm.used && vm.demand.stuck) vm.stuck_ns = now_ns;
+    if (vm.used && vm.wants && !is_long(vm)) others += vm.terms.weight;
   }
   for (Vm& vm : vms_) {
-    if (!vm.used) continue;
+    if (!vm.used || (vm.slice_ns != 0 && now_ns - vm.slice_ns < kLeastNs)) continue;
     const double part = others == 0 ? 0 : vm.terms.weight / others / std::max(1u, vm.demand.processes);
-    const bool bounded = vm.demand.stuck && others != 0;
-    vm.slice_us = bounded ? static_cast<uint32_t>(std::clamp(terms_.slice_us * part, kLeastUs, kMostUs)) : 0;
+    const bool bounded = is_long(vm) && others != 0;
+    const uint32_t slice_us =
+        bounded ? static_cast<uint32_t>(std::clamp(terms_.slice_us * part, kLeastUs, kMostUs)) : 0;
+    if (std::exchange(vm.slice_us, slice_us) != slice_us) vm.slice_ns = now_ns;
   }
 }
 

@@ -89,6 +89,8 @@ class Arbiter {
     bool unknown = false;  // it has submitted without marks, and was not asked since
     bool asks = false;
     uint32_t slice_us = 0;
+    uint64_t slice_ns = 0;  // since when
+    uint64_t stuck_ns = 0;  // when its work was last seen not to end; 0: never
     ShareFigures figures;
     Demand demand;
     double virtual_ns = 0;   // charged time by weight
@@ -123,7 +125,7 @@ class Arbiter {
   uint64_t TurnLength(uint64_t now_ns) const;
   void Hand(uint64_t now_ns);
   void Publish(uint64_t now_ns);
-  void SetSlices();
+  void SetSlices(uint64_t now_ns);
   void AskForMarks();
 
   TurnTerms terms_;
