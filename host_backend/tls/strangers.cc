@@ -37,8 +37,11 @@ bool Strangers::IsGuest(const Network& network, Time now) {
 
 bool Strangers::Admit(const std::string& network, Time now) {
   Network* known = Find(network);
-  if (known != nullptr && !known->budget.Take(kOfNetwork, kOfNetworkPerS, now)) return false;
-  if (!all_.Take(kOfAll, kOfAllPerS, now)) return known != nullptr && IsGuest(*known, now);
+  const bool is_guest = known != nullptr && IsGuest(*known, now);
+  if (known != nullptr &&
+      !known->budget.Take(is_guest ? kOfGuests : kOfNetwork, is_guest ? kOfGuestsPerS : kOfNetworkPerS, now))
+    return false;
+  if (!all_.Take(kOfAll, kOfAllPerS, now)) return is_guest;
   // Only now, so that what is remembered grows no faster than strangers are admitted.
   if (known == nullptr && (known = Remember(network, now)) != nullptr)
     known->budget.Take(kOfNetwork, kOfNetworkPerS, now);
@@ -50,7 +53,7 @@ void Strangers::Prove(const std::string& network, Time now) {
   Network* known = Find(network);
   if (known == nullptr) known = Remember(network, now);
   if (known == nullptr) return;
-  known->budget.left = std::min(kOfNetwork, known->budget.left + 1);
+  known->budget.left = IsGuest(*known, now) ? std::min(kOfGuests, known->budget.left + 1) : kOfGuests;
   known->is_guest = true;
   known->proved = now;
 }

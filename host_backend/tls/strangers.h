@@ -17,6 +17,8 @@ class Strangers {
 
   // Of one network (NetworkOf): so many at once, and so many a second from then on.
   static constexpr double kOfNetwork = 64, kOfNetworkPerS = 2;
+  // Of a network from which a key was proved within kGuestTime: a stranger may share its address, and guests have to come back.
+  static constexpr double kOfGuests = 256, kOfGuestsPerS = 16;
   // Of all together. Beyond it only networks are admitted from which a key was proved within kGuestTime.
   static constexpr double kOfAll = 512, kOfAllPerS = 32;
   static constexpr std::chrono::hours kGuestTime{24};

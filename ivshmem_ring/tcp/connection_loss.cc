@@ -90,10 +90,10 @@ bool TcpConnection::GoesOn(ssize_t received) {
   return false;
 }
 
-bool TcpConnection::AwaitLoss(uint64_t* received) {
-  if (!resumption_->AwaitParked()) return false;
+Resumption::Parked TcpConnection::AwaitLoss(uint64_t grace_us, uint64_t* received, uint64_t* lost_us) {
+  const Resumption::Parked parked = resumption_->AwaitParked(grace_us, lost_us);
   *received = resumption_->received();
-  return true;
+  return parked;
 }
 
 bool TcpConnection::GoOn(int fd, std::unique_ptr<StreamLayer> layer, uint64_t peer_received) {
@@ -107,6 +107,7 @@ bool TcpConnection::GoOn(int fd, std::unique_ptr<StreamLayer> layer, uint64_t pe
     dup3(fd, fd_, O_CLOEXEC);
     layer_ = std::move(layer);
     layer_ended_ = false;
+    unacknowledged_s_.store(0, std::memory_order_relaxed);
     unsent_.clear();
     if (layer_ != nullptr) wire_.resize(kBufferBytes);
   });

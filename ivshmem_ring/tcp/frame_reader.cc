@@ -27,9 +27,13 @@ FrameReader::FrameReader(TcpConnection& connection, FrameSink& sink, bool of_gue
   });
 }
 
-FrameReader::~FrameReader() {
+void FrameReader::Join() {
   if (!abandoned_) End();
   if (background_.joinable()) background_.join();
+}
+
+FrameReader::~FrameReader() {
+  Join();
   if (epoll_ >= 0) close(epoll_);
   if (wake_ >= 0) close(wake_);
   if (timer_ >= 0) close(timer_);

@@ -86,6 +86,8 @@ class FrameReader {
   void RoomMade();
   // The session is over: nobody reads any more. Who waits on a condition of mutex() is not notified. Any thread.
   void End();
+  // The same, and waits until the background thread has ended. Not by that thread.
+  void Join();
   // In a forked child, where the background thread does not exist.
   void Abandon();
   // Another socket comes in the place of the connection's, which is not watched any more. Called while the thread that reads is parked

@@ -29,6 +29,10 @@ FreshSocket::~FreshSocket() {
 }
 
 LinkKeeper::~LinkKeeper() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+  }
   terms_.source->Stop();
   if (thread_.joinable()) thread_.join();
 }
@@ -40,7 +44,7 @@ void LinkKeeper::Abandon() {
 
 std::string LinkKeeper::Start() {
   const std::lock_guard lock(mutex_);
-  if (thread_.joinable()) return {};
+  if (thread_.joinable() || stopped_) return {};
   // The application's signals are not for this thread.
   sigset_t all, before;
   sigfillset(&all);
@@ -56,13 +60,21 @@ std::string LinkKeeper::Start() {
 }
 
 void LinkKeeper::Run() {
-  uint64_t received = 0;
-  while (connection_.AwaitLoss(&received) && GoOn(received)) terms_.again();
+  const uint64_t grace_us = uint64_t{terms_.grace_s} * 1'000'000;
+  for (;;) {
+    uint64_t received = 0, lost_us = 0;
+    const Resumption::Parked parked = connection_.AwaitLoss(grace_us, &received, &lost_us);
+    if (parked == Resumption::Parked::kOver) return;
+    if (parked == Resumption::Parked::kLate)
+      return terms_.over(connection_.why_lost() + "; a queue has been full since, for " +
+                         std::to_string(terms_.grace_s) + " s");
+    if (!GoOn(received, lost_us + grace_us)) return;
+    terms_.again();
+  }
 }
 
-bool LinkKeeper::GoOn(uint64_t received) {
+bool LinkKeeper::GoOn(uint64_t received, uint64_t until_us) {
   const std::string lost = connection_.why_lost();
-  const uint64_t until_us = NowUs() + uint64_t{terms_.grace_s} * 1'000'000;
   std::string why;
   for (;;) {
     FreshSocket fresh;

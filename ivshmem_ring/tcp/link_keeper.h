@@ -62,13 +62,14 @@ class LinkKeeper {
  private:
   void Run();
   // False: the session is over.
-  bool GoOn(uint64_t received);
+  bool GoOn(uint64_t received, uint64_t until_us);
 
   TcpConnection& connection_;
   FrameReader& reader_;
   const Terms terms_;
-  std::mutex mutex_;  // of `thread_`
+  std::mutex mutex_;  // of the next two
   std::thread thread_;
+  bool stopped_ = false;
 };
 
 // The guest's source: dials again, at once and then after pauses that grow, but no more than a while.

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ivshmem_ring/tcp/resumption.h"
 
+#include <chrono>
+
+#include "ivshmem_ring/transport/waiter.h"
+
 namespace causeway {
 
 std::string Resumption::why() {
@@ -13,6 +17,7 @@ void Resumption::Lose(const std::string& why, const std::function<void()>& shut)
     const std::lock_guard lock(mutex_);
     if (state_.load() != State::kUp) return;
     state_.store(State::kDown);
+    lost_us_ = NowUs();
     why_ = why;
     shut();
     changed_.notify_all();
@@ -37,11 +42,15 @@ bool Resumption::Park() {
   return state_.load() != State::kOver;
 }
 
-bool Resumption::AwaitParked() {
+Resumption::Parked Resumption::AwaitParked(uint64_t grace_us, uint64_t* lost_us) {
   std::unique_lock lock(mutex_);
-  changed_.wait(
-      lock, [this] { return state_.load() == State::kOver || (state_.load() == State::kDown && parked_); });
-  return state_.load() == State::kDown;
+  changed_.wait(lock, [this] { return state_.load() != State::kUp; });
+  *lost_us = lost_us_;
+  const uint64_t now_us = NowUs(), end_us = lost_us_ + grace_us;
+  changed_.wait_for(lock, std::chrono::microseconds(end_us > now_us ? end_us - now_us : 0),
+                    [this] { return state_.load() == State::kOver || parked_; });
+  if (state_.load() == State::kOver) return Parked::kOver;
+  return parked_ ? Parked::kYes : Parked::kLate;
 }
 
 bool Resumption::GoOn(const std::function<void()>& exchange) {

@@ -46,8 +46,10 @@ class Resumption {
   void End();
   // The reading thread's: waits while it is down. False: it is over.
   bool Park();
-  // The keeper's: waits until it is down and the reading thread is parked. False: it is over.
-  bool AwaitParked();
+  // The keeper's: waits until it is down and the reading thread is parked; *lost_us is when it was lost (NowUs). kLate: that thread did
+  // not notice the loss within `grace_us`, because a queue has been full since. kOver: it is over.
+  enum class Parked { kYes, kLate, kOver };
+  Parked AwaitParked(uint64_t grace_us, uint64_t* lost_us);
   // The keeper's, after AwaitParked: `exchange` puts another socket in the place of the old one, unless it is over (false).
   bool GoOn(const std::function<void()>& exchange);
 
@@ -89,6 +91,7 @@ class Resumption {
   std::condition_variable changed_;
   std::atomic<State> state_{State::kUp};  // written with mutex_
   bool parked_ = false;
+  uint64_t lost_us_ = 0;  // when it was lost last
   uint64_t sockets_ = 0;  // that came in the place of others
   std::string why_;
   std::atomic<uint64_t> sent_end_{0}, acknowledged_{0}, received_{0}, told_{0};

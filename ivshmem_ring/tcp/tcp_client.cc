@@ -63,7 +63,7 @@ TcpClient::TcpClient(int fd, std::unique_ptr<StreamLayer> layer, ConnectAgain ag
 
 TcpClient::~TcpClient() {
   if (getpid() == process_) {
-    reader_.End();
+    reader_.Join();  // its thread uses the keeper
   } else {
     reader_.Abandon();
     if (keeper_ != nullptr) keeper_->Abandon();

@@ -230,7 +230,9 @@ uint32_t TcpConnection::SecondsUnacknowledged() {
   const bool silent = getsockopt(fd_, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 &&
                       (info.tcpi_unacked != 0 || info.tcpi_probes > 1) &&
                       info.tcpi_last_ack_recv >= kJustNowMs;
-  return unacknowledged_s_ = silent ? unacknowledged_s_ + 1 : 0;
+  const uint32_t seconds = silent ? unacknowledged_s_.load(std::memory_order_relaxed) + 1 : 0;
+  unacknowledged_s_.store(seconds, std::memory_order_relaxed);
+  return seconds;
 }
 
 ssize_t TcpConnection::ReceiveRaw(std::span<std::byte> out, const WaitPolicy* policy) {

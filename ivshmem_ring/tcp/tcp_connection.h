@@ -144,8 +144,9 @@ class TcpConnection {
   void AcknowledgeSoon();
   // Tells the peer that this side ends the session, without waiting. Nothing is sent any more, and no other socket comes.
   void SayGoodbye();
-  // The keeper's (link_keeper.h), in turns. Waits until the socket is lost and nobody reads from it; false: the connection is over.
-  bool AwaitLoss(uint64_t* received);
+  // The keeper's (link_keeper.h), in turns. Waits until the socket is lost and nobody reads from it, and says when it was lost and how much
+  // was received by then; otherwise as Resumption::AwaitParked.
+  Resumption::Parked AwaitLoss(uint64_t grace_us, uint64_t* received, uint64_t* lost_us);
   // Takes `fd` and `layer` in the place of what it has, sends what the peer has not received, and goes on. False: the peer cannot have
   // received that many bytes, and nothing was taken. Meanwhile nobody may watch fd().
   bool GoOn(int fd, std::unique_ptr<StreamLayer> layer, uint64_t peer_received);
@@ -204,7 +205,7 @@ class TcpConnection {
   std::string reason_;
   bool layer_ended_ = false;  // the layer takes nothing more; the reading thread's
   std::atomic<uint64_t> receipts_{0};
-  uint32_t unacknowledged_s_ = 0;
+  std::atomic<uint32_t> unacknowledged_s_{0};  // of this socket
 };
 
 }  // namespace causeway

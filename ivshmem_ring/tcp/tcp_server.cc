@@ -5,12 +5,16 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <utility>
 
 #include "ivshmem_ring/protocol/operation.h"
 #include "ivshmem_ring/tcp/tcp_transport.h"
+#include "ivshmem_ring/transport/waiter.h"
 
 namespace causeway {
 namespace {
+
+constexpr uint64_t kMostReturningUs = 10'000'000;  // of a Send whose last byte the peer has
 
 // Whether the thread that serves the request comes back at once, so that nobody else need read meanwhile. The two exceptions wait for
 // the driver to start and for a callback.
@@ -55,14 +59,22 @@ TcpServer::TcpServer(int fd, FlightImage* flight, std::unique_ptr<StreamLayer> l
     keeper_ = std::make_unique<LinkKeeper>(
         connection_, reader_,
         LinkKeeper::Terms{waiting.grace_s, &offers_, [this](const std::string& why) { GiveUp(why); },
-                          [tell = waiting.tell] { tell(false); }});
-    const auto lost = [this, tell = waiting.tell] {
-      tell(true);
+                          [this] { TellWaiting(); }});
+    tell_ = std::move(waiting.tell);
+    const auto lost = [this] {
+      TellWaiting();
       if (const std::string failure = keeper_->Start(); !failure.empty()) GiveUp(failure);
     };
     connection_.MakeResumable(lost, true);
   }
   if (!reader_.Start().empty()) Stop();
+}
+
+// Two threads may have noticed something, and be here in any order: what is told last is what is so.
+void TcpServer::TellWaiting() {
+  const std::lock_guard lock(tell_mutex_);
+  const bool waits = connection_.down();
+  if (waits != std::exchange(told_waiting_, waits)) tell_(waits);
 }
 
 void TcpServer::GiveUp(const std::string& why) {
@@ -95,6 +107,7 @@ void TcpServer::Offer(Offers::Take take) {
 
 TcpServer::~TcpServer() {
   Stop();
+  reader_.Join();  // its thread uses the keeper
 }
 
 void TcpServer::Stop() {
@@ -307,9 +320,14 @@ bool TcpServer::TakeBulk(const FrameHeader& frame, const RecordHeader& header, M
   if (header.bulk_offset >= kBulkBuffers) return Corrupt("bulk buffer out of range");
   if (header.bulk_bytes > kBulkBytes) return Corrupt("bulk larger than a buffer");
   const auto index = static_cast<uint32_t>(header.bulk_offset);
-  // The guest may have its reply already while our Send() is still returning.
-  while (bulk_state_[index].load() == BulkState::kReplying)
-    std::this_thread::yield();  // partner: PublishReply()
+  // The guest may have its reply already while our Send() is still returning, which takes no longer than this thread waits. A guest
+  // that lends a buffer before it has the reply keeps the thread from reading, and its own Send() waits for what would be read.
+  const uint64_t late_us = NowUs() + kMostReturningUs;
+  while (bulk_state_[index].load() == BulkState::kReplying) {  // partner: PublishReply()
+    if (stop_.load()) return false;
+    if (NowUs() > late_us) return Corrupt("bulk buffer lent before its reply was read");
+    std::this_thread::yield();
+  }
   if (bulk_state_[index].exchange(BulkState::kLent) != BulkState::kFree)
     return Corrupt("bulk buffer lent twice");
   if (bulk_[index] == nullptr) bulk_[index] = MakeBulk();

@@ -159,8 +159,13 @@ class TcpServer final : public ServerTransport, private FrameSink {
   Link& LinkOf(const FrameHeader& frame) { return frame.link == kMainLink ? *main_ : *channels_[frame.link]; }
   bool Corrupt(const char* reason);
   void GiveUp(const std::string& why);
+  // Says whether the session waits for its guest now, if that is not what was said last.
+  void TellWaiting();
 
   TcpConnection connection_;
+  std::function<void(bool waits)> tell_;  // of WaitForGuest
+  std::mutex tell_mutex_;                 // locked after TcpConnection's
+  bool told_waiting_ = false;             // guarded by it
   FlightRecorder flight_;
   std::unique_ptr<Link> main_;
   std::unique_ptr<Link> channels_[kChannelCount];

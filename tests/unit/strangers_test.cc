@@ -57,6 +57,19 @@ TEST_F(StrangersTest, BeyondTheBudgetOfAllOnlyGuestsComeIn) {
   EXPECT_EQ(Admitted("guest", 10), 0);
 }
 
+// A stranger may share a guest's address, which has to be able to come back.
+TEST_F(StrangersTest, AGuestsNetworkHasALargerBudget) {
+  EXPECT_EQ(Admitted("192.0.2.1", 1000), 64);
+  now_ += seconds(1);
+  ASSERT_TRUE(strangers_.Admit("192.0.2.1", now_));
+  strangers_.Prove("192.0.2.1", now_);
+  EXPECT_EQ(Admitted("192.0.2.1", 1000), 256);
+  now_ += seconds(1);
+  EXPECT_EQ(Admitted("192.0.2.1", 1000), 16);
+  now_ += hours(25);
+  EXPECT_EQ(Admitted("192.0.2.1", 1000), 64);
+}
+
 // Three times as many networks as are remembered.
 TEST_F(StrangersTest, ManyNetworksAreForgottenAndGuestsAreNot) {
   ASSERT_TRUE(strangers_.Admit("guest", now_));
