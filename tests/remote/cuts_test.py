@@ -54,8 +54,8 @@ class CutsTest(unittest.TestCase):
         self.relays.append(relay)
         return relay
 
-    def begin(self, way):
-        program = subprocess.Popen([sys.executable, "-c", PROGRAM, self.library, str(COPY_BYTES)], stdin=subprocess.PIPE,
+    def begin(self, way, text=PROGRAM):
+        program = subprocess.Popen([sys.executable, "-c", text, self.library, str(COPY_BYTES)], stdin=subprocess.PIPE,
                                    stdout=subprocess.PIPE, text=True,
                                    env=dict(os.environ, CAUSEWAY=way, CAUSEWAY_KEY=self.key, LD_LIBRARY_PATH=self.library))
         self.addCleanup(program.stdout.close)
@@ -176,13 +176,22 @@ class CutsTest(unittest.TestCase):
         program.kill()
         program.communicate()
 
+    def test_a_forked_child_disturbs_nothing(self):
+        """It was forked before the connection was lost, and lives on when its parent has ended."""
+        host = self.host("wait_for_guests_s = 600\n")
+        relay = self.relay(host.port, cuts=5, most_bytes=4 << 20, seed=OPTIONS.seed)
+        child = "if os.fork() == 0:\n    os.close(0), os.close(1)\n    import time\n    time.sleep(20)\n    os._exit(0)\nends = False\n"
+        program = self.begin(f"tls://127.0.0.1:{relay.port}", PROGRAM.replace("ends = False\n", child))
+        self.await_("the cuts", lambda: relay.cuts == 5 or program.poll() is not None)
+        self.finish(program)
+        begin = time.monotonic()
+        host.await_sessions(0)
+        self.assertLess(time.monotonic() - begin, 10)
+
     def test_a_killed_guest_is_not_waited_for(self):
         """Its kernel closes the connection in order, unless bytes lay unread; then it cannot be told from a lost one."""
         host = self.host("wait_for_guests_s = 600\n")
-        program = subprocess.Popen([sys.executable, "-c", PROGRAM.replace("while not ends", "sys.stdin.read()\nwhile False"), self.library,
-                                    str(COPY_BYTES)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                   env=dict(os.environ, CAUSEWAY=host.text, CAUSEWAY_KEY=self.key))
-        self.assertEqual(program.stdout.readline(), "began\n")
+        program = self.begin(host.text, PROGRAM.replace("while not ends", "sys.stdin.read()\nwhile False"))
         time.sleep(0.2)  # so that nothing is under way
         program.kill()
         program.communicate()
