@@ -24,6 +24,21 @@ from cutter import PROGRAM, Cutter  # noqa: E402
 
 OPTIONS = argparse.Namespace()
 COPY_BYTES = 4 << 20
+# Asks how much memory the device has, until its input ends.
+MANAGEMENT = """
+import ctypes, select, sys
+nvml = ctypes.CDLL(sys.argv[1] + "/libnvidia-ml.so.1")
+handle, memory, asked, first = ctypes.c_void_p(), (ctypes.c_uint64 * 3)(), 0, None
+assert nvml.nvmlInit_v2() == 0
+assert nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle)) == 0
+print("began", flush=True)
+while not select.select([sys.stdin], [], [], 0)[0]:
+    assert nvml.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0
+    first = first or memory[0]
+    assert memory[0] == first
+    asked += 1
+print("asked", asked, "times", flush=True)
+"""
 ENDED = 911  # CUDA_ERROR_EXTERNAL_DEVICE
 
 
@@ -175,6 +190,15 @@ class CutsTest(unittest.TestCase):
         host.await_sessions(0)
         program.kill()
         program.communicate()
+
+    def test_a_session_of_nvml_goes_on_too(self):
+        host = self.host()
+        relay = self.relay(host.port, cuts=5, most_bytes=20_000, seed=OPTIONS.seed)
+        program = self.begin(f"tls://127.0.0.1:{relay.port}", MANAGEMENT)
+        self.await_("the cuts", lambda: relay.cuts == 5 or program.poll() is not None)
+        out, _ = program.communicate("end\n", timeout=60)
+        self.assertRegex(out, r"asked \d+ times")
+        host.await_sessions(0)
 
     def test_a_forked_child_disturbs_nothing(self):
         """It was forked before the connection was lost, and lives on when its parent has ended."""
