@@ -191,6 +191,20 @@ class CutsTest(unittest.TestCase):
         program.kill()
         program.communicate()
 
+    def test_a_session_that_is_no_more_ends_its_program_at_once(self):
+        """Its worker is killed, of which the daemon tells; or the daemon stops, of which the worker tells."""
+        host = self.host("wait_for_guests_s = 600\n")
+        for killed in (True, False):
+            program = self.begin(host.text)
+            begin = time.monotonic()
+            if killed:
+                os.kill(host.status()["sessions"][0]["worker_pid"], signal.SIGKILL)
+            else:
+                host.processes[0].terminate()
+            out, _ = program.communicate(timeout=60)
+            self.assertIn(f"{ENDED}\n", out)
+            self.assertLess(time.monotonic() - begin, 30)
+
     def test_a_session_of_nvml_goes_on_too(self):
         host = self.host()
         relay = self.relay(host.port, cuts=5, most_bytes=20_000, seed=OPTIONS.seed)
