@@ -9,6 +9,7 @@ import threading
 import time
 
 PIECE = 64 << 10
+OPENING = 32 << 10  # more than handshake and opening of a session have: until then there is nothing that could go on
 
 
 class Cutter:
@@ -53,6 +54,8 @@ class Cutter:
 
     def relay(self, near, far):
         until = self.random.randint(1, self.most_bytes) if self.left > 0 else None
+        if until is not None and self.cuts == 0:
+            until = max(until, OPENING)
         if until is not None:
             self.left -= 1
         number, passed = self.cuts + 1, 0
