@@ -167,8 +167,8 @@ struct OpenBlock {
   SessionKind kind;
   char environment[kOpenTextBytes];  // variables for the driver: NAME=VALUE, each NUL-terminated
   char release[32];                  // of the library, as BuildStamp has it; only to be shown
-  uint64_t features;                 // of the library; none defined in 1.1
-  uint8_t reserved[216];
+  uint64_t features;                 // of the library: kResumesFeature (messages/resume_messages.h)
+  uint8_t reserved[216];  // of a guest that comes back: a ResumeRequest (messages/resume_messages.h)
 };
 static_assert(offsetof(OpenBlock, environment) == 40 && sizeof(OpenBlock) == 40 + 8192);
 

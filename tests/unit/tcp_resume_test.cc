@@ -227,15 +227,30 @@ TEST(Resume, NumbersThatCannotBeEndTheSession) {
   ASSERT_TRUE(connection.TakeAcknowledgement(50));
   std::thread reader([&] { EXPECT_EQ(connection.Fill(nullptr), TcpConnection::Filled::kEnded); });
   connection.Break("a test breaks it");
-  uint64_t received = 1;
-  ASSERT_TRUE(connection.AwaitLoss(&received));
+  uint64_t received = 1, lost_us = 0;
+  ASSERT_EQ(connection.AwaitLoss(40'000'000, &received, &lost_us), Resumption::Parked::kYes);
   EXPECT_EQ(received, 0u);
+  EXPECT_LE(lost_us, NowUs());
   const auto [next, next_far] = TcpPair();
   EXPECT_FALSE(connection.GoOn(next, nullptr, 49));   // before what it has acknowledged
   EXPECT_FALSE(connection.GoOn(next, nullptr, 117));  // more than there was
   connection.Shutdown();
   reader.join();
   for (const int each : {next, next_far, far}) close(each);
+}
+
+// While a queue is full nobody reads, so that nobody notices: the time runs all the same.
+TEST(Resume, TheTimeRunsFromTheLossAlsoWhileNobodyReads) {
+  const auto [fd, far] = TcpPair();
+  TcpConnection connection(fd);
+  connection.MakeResumable([] {}, true);
+  connection.Break("a test breaks it");
+  uint64_t received = 0, lost_us = 0;
+  EXPECT_EQ(connection.AwaitLoss(1000, &received, &lost_us), Resumption::Parked::kLate);
+  EXPECT_GE(NowUs(), lost_us + 1000);
+  connection.Shutdown();
+  EXPECT_EQ(connection.AwaitLoss(40'000'000, &received, &lost_us), Resumption::Parked::kOver);
+  close(far);
 }
 
 TEST(ResumeMessages, TellWhatIsNoGrant) {
