@@ -39,8 +39,9 @@ using Bytes = std::vector<std::byte>;
 template <class T>
 void Append(Bytes& to, const T& value) {
   static_assert(std::is_trivially_copyable_v<T>);
-  const auto* at = reinterpret_cast<const std::byte*>(&value);
-  to.insert(to.end(), at, at + sizeof value);
+  const size_t before = to.size();
+  to.resize(before + sizeof value);
+  std::memcpy(&to[before], &value, sizeof value);
 }
 // A body as the wire has it: values one after the other, without padding between them.
 template <class... T>

@@ -185,13 +185,14 @@ class StreamSessions::Session final : public WorkerClient {
     const LocalReply reply = Accepted(0);
     fcntl(socket.get(), F_SETFL, 0);  // workers expect a blocking connection
     // The reply goes first, as in OnWorker. A guest that does not get it comes once more.
-    if (send(socket.get(), &reply, sizeof(reply), MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(sizeof(reply)) ||
-        !services_.pool.GuestReturned(*this, request.received, socket.get()))
-      return "The session's worker cannot be reached now.";
+    if (send(socket.get(), &reply, sizeof(reply), MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(sizeof(reply)))
+      return "This connection was lost at once.";
     services_.loop.Unwatch(watch_);
     socket_ = std::move(socket);
     socket_ended_ = false;
-    KeepAgain();
+    KeepAgain();  // before the worker has it: the next daemon would take the end of the old connection for this one's
+    if (!services_.pool.GuestReturned(*this, request.received, socket_.get()))
+      shutdown(socket_.get(), SHUT_RDWR);  // the guest comes once more
     LeaveSocketToWorker();
     return {};
   }
