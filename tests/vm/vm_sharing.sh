@@ -39,8 +39,9 @@ while echo | /programs/crowded_load wait 1 > /tmp/run; do
 done
 echo RUN-FAILED > /dev/console
 TEXT
-"$configs/demo_initramfs.sh" --output "$work/initramfs" --library "$build/guest_lib/libcuda.so.1" --program "$build/tests/bench/crowded_load"
-(cd "$work/extra" && find . | cpio --quiet -o -H newc -R 0:0) >> "$work/initramfs"
+"$configs/demo_initramfs.sh" --output "$work/base" --library "$build/guest_lib/libcuda.so.1" --program "$build/tests/bench/crowded_load"
+(cd "$work/extra" && find . | cpio --quiet -o -H newc -R 0:0) > "$work/initramfs"
+cat "$work/base" >> "$work/initramfs"
 echo 'runs:root sh /runs.sh' > "$work/commands"
 for vm in one two; do
   "$configs/run_vm.sh" --initramfs "$work/initramfs" --region "$region-$vm" --commands "$work/commands" --log "$work/console-$vm" \
