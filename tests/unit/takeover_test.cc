@@ -70,7 +70,7 @@ class TcpClient {
   explicit TcpClient(const std::string& address) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in to{};
     to.sin_family = AF_INET;
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    inet_pton(AF_INET, address.substr(0, address.rfind(':')).c_str(), &to.sin_addr);
     to.sin_port = htons(uint16_t(std::stoul(address.substr(address.rfind(':') + 1))));
     const timeval limit{60, 0};
     setsockopt(socket_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
@@ -315,7 +315,8 @@ TEST_F(TakeoverTest, ATcpSocketElsewhereLeavesItsPortFree) {
   const auto listens = [](const std::string& address) {
     return "keep_sessions_s = 60\n[tcp]\nlisten = \"" + address + "\"\n";
   };
-  Start(listens("127.0.0.1:0"));
+  // Not 127.0.0.1, of which other tests' connections may take the port meanwhile.
+  Start(listens("127.0.0.77:0"));
   const std::string address = command::StatusValue(Status(), "", "tcp");
   KillDaemon();
   Start(listens(address));
