@@ -97,10 +97,11 @@ target_link_libraries(cache_quota_test PRIVATE causeway_sandbox GTest::gtest_mai
 add_test(NAME cache_quota COMMAND cache_quota_test)
 set_tests_properties(cache_quota PROPERTIES LABELS unit TIMEOUT 60)
 
-# What sessions hold, on the page that the daemon and its workers share.
+# Turns on a GPU and shares of its link: arbiters and gates on a virtual GPU, and the daemon's thread.
 add_executable(arbiter_test arbiter_test.cc gate_test.cc)
 target_link_libraries(arbiter_test PRIVATE causeway_shares causeway_gate GTest::gtest_main)
 add_test(NAME arbiter COMMAND arbiter_test)
+set_tests_properties(arbiter PROPERTIES LABELS unit TIMEOUT 300)
 add_executable(link_test link_test.cc)
 target_link_libraries(link_test PRIVATE causeway_shares causeway_gate GTest::gtest_main)
 add_test(NAME link_test COMMAND link_test)
@@ -112,7 +113,7 @@ set_tests_properties(channel_groups PROPERTIES LABELS unit TIMEOUT 60)
 add_executable(turns_test turns_test.cc)
 target_link_libraries(turns_test PRIVATE causeway_shares GTest::gtest_main)
 add_test(NAME turns_test COMMAND turns_test)
-set_tests_properties(arbiter PROPERTIES LABELS unit TIMEOUT 300)
+set_tests_properties(turns_test PROPERTIES LABELS unit TIMEOUT 300)
 
 # What each VM, user and peer is to have of the GPUs' time.
 add_executable(share_settings_test share_settings_test.cc)

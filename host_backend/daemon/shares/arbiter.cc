@@ -4,13 +4,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "host_backend/daemon/shares/looking.h"
+
 namespace causeway::daemon {
 namespace {
 
-// Longer than any nap of the caller's: of a host that was suspended, or a debugger, nothing is charged.
-constexpr uint64_t kMostBetweenLooks = 20'000'000;
-// How much a VM can save up of its cap: little, so that a second never sees more than the cap by 2 %.
-constexpr double kCapBurstNs = 20e6;
 // What is there again before a VM whose cap was used up goes on: each turn costs a switch.
 constexpr double kCapRestartNs = 4e6;
 // A VM of a higher rank waits so long for the work of the one before it, and then begins beside it.

@@ -3,18 +3,19 @@
 
 #include <algorithm>
 
+#include "host_backend/daemon/shares/looking.h"
+
 namespace causeway::daemon {
 namespace {
 
-constexpr uint64_t kMostBetweenLooks = 20'000'000;  // as of the arbiter of turns
-constexpr uint64_t kRecentNs = 100'000'000, kForgetNs = 1'000'000'000;
+constexpr uint64_t kRecentNs = 100'000'000;
 // Who has waited so lately wants more than it gets; who was let go on and does nothing for so long does not, whatever it says:
 // its stream may wait for something else.
 constexpr uint64_t kRecentWaitNs = 5'000'000, kBacklogNs = 300'000, kStalledNs = 500'000;
 constexpr double kAheadBytes = 1 << 20;  // of its part, before a VM waits for the others
 constexpr double kSavedBytes = 4 << 20;  // what one saves up that copies less than its part
 constexpr uint32_t kWindowKib = 1024;    // of a VM's bytes, under way at once
-constexpr double kCapBurstNs = 20e6, kMostDebtNs = 1e9;
+constexpr double kMostLinkDebtNs = 1e9;
 // No link is known that carries more, in bytes a nanosecond; and how much of what it has lately carried a VM is charged
 // at least while others wait for it.
 constexpr double kLeastRate = 1.0, kMostRate = 64.0, kLeastPart = 0.3;
@@ -85,7 +86,8 @@ void LinkArbiter::Note(Vm& vm, const LinkDemand& demand, uint64_t now_ns, double
   const double rate = CapRate(vm.terms);
   // What it had copied before it was known is of another daemon's time, or of little.
   const double owed = is_new ? 0 : bytes;
-  vm.cap_bytes = std::clamp(vm.cap_bytes + rate * passed_ns - owed, -rate * kMostDebtNs, rate * kCapBurstNs);
+  vm.cap_bytes =
+      std::clamp(vm.cap_bytes + rate * passed_ns - owed, -rate * kMostLinkDebtNs, rate * kCapBurstNs);
   vm.throttled = rate != 0 && vm.cap_bytes < 0;
 }
 

@@ -14,12 +14,11 @@
 #include <utility>
 
 #include "host_backend/common/monotonic.h"
+#include "host_backend/daemon/shares/looking.h"
 
 namespace causeway::daemon {
 namespace {
 
-// A VM that has had nothing to do for so long is woken for, and not looked at.
-constexpr uint64_t kForgetNs = 1'000'000'000;
 // Between looks: while somebody waits for somebody; while several VMs are active and at most one of them wants the
 // GPU; and where a pause alone is to be kept in force.
 constexpr std::chrono::microseconds kFast{30}, kWatch{1000}, kSlow{20'000};

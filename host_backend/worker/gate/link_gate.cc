@@ -9,10 +9,10 @@
 namespace causeway::host {
 namespace {
 
-constexpr uint64_t kPatienceNs = 10'000'000;  // for a piece, before more may be under way
+constexpr uint64_t kPiecePatienceNs = 10'000'000;  // for a piece, before more may be under way
 constexpr uint64_t kMostDoublings = 24;
 // A piece takes some ten microseconds: a thread that waits for one does not sleep, unless others have the link.
-constexpr uint64_t kSpinNs = 200'000, kNapNs = 50'000, kSleepNs = 1'000'000;
+constexpr uint64_t kPieceSpinNs = 200'000, kPieceNapNs = 50'000, kPieceSleepNs = 1'000'000;
 
 }  // namespace
 
@@ -30,7 +30,7 @@ uint64_t LinkGate::MayPass(uint32_t direction, uint64_t bytes, uint64_t now_ns) 
   const uint64_t under_way = UnderWay(direction, now_ns);
   if (under_way == 0) return piece;
   const uint64_t doublings =
-      std::min((now_ns - sides_[direction].last_finished_ns) / kPatienceNs, kMostDoublings);
+      std::min((now_ns - sides_[direction].last_finished_ns) / kPiecePatienceNs, kMostDoublings);
   return under_way + piece <= (std::max(window, 2 * kLeastPiece) << doublings) ? piece : 0;
 }
 
@@ -93,8 +93,8 @@ uint64_t LinkGate::Await(uint32_t direction, uint64_t bytes, const std::atomic<b
       const uint32_t seen = grant.load(std::memory_order_acquire);
       if ((piece = MayPass(direction, bytes, now)) != 0) break;
       const bool closed = seen == static_cast<uint32_t>(LinkGrant::kClosed);
-      if (now - begin < kSpinNs && !closed) continue;
-      surroundings_.Sleep(grant, seen, closed ? kSleepNs : kNapNs);
+      if (now - begin < kPieceSpinNs && !closed) continue;
+      surroundings_.Sleep(grant, seen, closed ? kPieceSleepNs : kPieceNapNs);
     }
     words_.waiting[direction].fetch_sub(1);
   }

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the arbiters of turns and of the link have in common: how they judge the time between two looks, and caps. In nanoseconds.
+#pragma once
+#include <cstdint>
+
+namespace causeway::daemon {
+
+// Longer than any nap of the caller's: of a host that was suspended, or a debugger, nothing is charged.
+inline constexpr uint64_t kMostBetweenLooks = 20'000'000;
+// How much a VM can save up of its cap: little, so that a second never sees more than the cap by 2 %.
+inline constexpr double kCapBurstNs = 20e6;
+// A VM that has had nothing to do for so long is woken for, and not looked at.
+inline constexpr uint64_t kForgetNs = 1'000'000'000;
+
+}  // namespace causeway::daemon
