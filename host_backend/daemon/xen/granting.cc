@@ -6,7 +6,7 @@
 
 namespace causeway::daemon {
 namespace {
-constexpr std::chrono::seconds kPatience{
+constexpr std::chrono::seconds kLettingGo{
     3};  // with a guest that is asked to let go; the end of a Granting waits for it
 }
 
@@ -22,7 +22,7 @@ void Granting::Begin(const VmConfig& vm, std::function<void(Source)> done) {
   busy_ = true;
   if (aside_ == nullptr) aside_ = std::make_unique<Aside>(loop_);
   const auto given = std::make_shared<std::optional<Result<GrantedRegion::Memory>>>();
-  aside_->Do([vm, given] { given->emplace(GrantedRegion::Grant(vm, kPatience)); },
+  aside_->Do([vm, given] { given->emplace(GrantedRegion::Grant(vm, kLettingGo)); },
              [this, vm, given, done = std::move(done)] {
                Result<GrantedRegion::Memory>& memory = **given;
                busy_ = false;
