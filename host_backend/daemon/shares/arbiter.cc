@@ -204,8 +204,9 @@ uint64_t Arbiter::TurnLength(uint64_t now_ns) const {
   constexpr size_t kFew = 4;
   if (now_ns - not_full_ns_ > terms_.recent_ns) return terms_.full_turn_ns;
   const uint64_t length = wanting_ > kFew ? terms_.turn_ns / 2 : terms_.turn_ns;
-  // Others wait for the end of the work, too.
-  return length - std::min(length / 2, vms_[*holder_].drain_ns);
+  // Others wait for the end of the work, too, and hardly ever longer than the turn's length for both.
+  const Vm& vm = vms_[*holder_];
+  return length - std::min(length / 2, vm.drain_ns + 2 * vm.drain_spread_ns);
 }
 
 // A latency VM below its share, or a VM below its reservation, does not wait for others of lower rank.
@@ -236,9 +237,11 @@ bool Arbiter::TurnEnds(uint64_t now_ns) {
 bool Arbiter::DrainsStill(uint64_t now_ns, bool preempted) {
   const bool busy = vms_[*holder_].demand.busy;
   if (busy && !draining_) drain_began_ns_ = now_ns;
-  if (!busy) {  // a mean of the last ones
+  if (!busy) {
     const uint64_t took = draining_ ? now_ns - drain_began_ns_ : 0;
     Vm& vm = vms_[*holder_];
+    const uint64_t off = std::max(took, vm.drain_ns) - std::min(took, vm.drain_ns);
+    vm.drain_spread_ns += (off >> 2) - (vm.drain_spread_ns >> 2);
     vm.drain_ns += (took >> 2) - (vm.drain_ns >> 2);
   }
   draining_ = busy && !(draining_ && now_ns - drain_began_ns_ >= (preempted ? kMostPreemptNs : kMostDrainNs));

@@ -98,7 +98,8 @@ class Arbiter {
     double reserve_ns = 0;   // what it is owed first
     double floor_ns = 0;     // the same of a background VM
     bool throttled = false;  // its cap is used up, until something of it is there again
-    uint64_t drain_ns = 0;   // how long its work goes on after its turns
+    // How long its work goes on after its turns, and by how much that differs from one to the next: means of the last ones.
+    uint64_t drain_ns = 0, drain_spread_ns = 0;
     uint64_t linger_ns = 0;  // 0: as the terms say
     uint64_t left_ns = 0;    // when it last lost a turn because nothing came; 0: it has come back
     uint64_t last_submission_ns = 0;
