@@ -175,7 +175,7 @@ def main():
                                     env=libraries)
         try:
             wait_for("the exporter", lambda: exporter.poll() is not None or answers())
-            expect(exporter.poll() is None, "the exporter ended: see above")
+            expect(exporter.poll() is None, f"the exporter ended with status {exporter.poll()}: see above")
             rows, problems, strange = measure(options, host, nvml)
         finally:
             exporter.terminate()

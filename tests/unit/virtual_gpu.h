@@ -222,6 +222,7 @@ class VirtualGpu {
       grants[i].seen_ns = now_ns;
       if (arbiter.asks(i)) MarkQueued(i);
       grants[i].slice_us = arbiter.slice_us(i);
+      grants[i].queue_us = arbiter.queue_us(i);
       for (size_t at = 0; at < processes.size(); ++at) {
         if (processes[at].vm == i && sets_slices) workers[at]->words.slice_us = arbiter.slice_us(i);
       }

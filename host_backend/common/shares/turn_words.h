@@ -31,6 +31,9 @@ struct GrantWords {
   // Grows when another VM comes while this one is kOpen or kAsleep, and with each other slice; what a thread of the worker
   // sleeps on for that.
   std::atomic<uint32_t> news;
+  // How much work each process is to have queued in its VM's turn, because work that does not end competes with it by the GPU's
+  // own slices: a process whose queue runs dry loses the rest of its slice. 0: as little as keeps the GPU fed.
+  std::atomic<uint32_t> queue_us;
 };
 
 inline constexpr uint32_t kTurnMarks = 8;

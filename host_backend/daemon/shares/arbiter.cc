@@ -20,6 +20,13 @@ constexpr uint64_t kHurryNs = 300'000, kSoonNs = 150'000;
 // Who comes back so soon after a turn that it lost would have used it.
 constexpr uint64_t kSoonBackNs = 300'000;
 constexpr double kSavedNs = 100e6;  // and of what it is owed first, in percent of this
+// What a latency VM saves up while it is idle: it does several requests at once by that, and uses less than its share on the whole.
+// Others queue little on the GPU as long as it is known.
+constexpr uint64_t kLatencySavedNs = 25'000'000;
+// So long after somebody had little to do turns are short.
+constexpr uint64_t kBriefNs = 10'000'000;
+// Beside work that does not end: several of the driver's slices.
+constexpr uint32_t kQueueUs = 8'000;
 constexpr double kDebtNs = 1e9;
 
 // Smaller goes first.
@@ -65,7 +72,7 @@ void Arbiter::Look(uint64_t now_ns, std::span<const Demand> demands) {
     if (!vms_[i].used) continue;
     Note(vms_[i], i < demands.size() ? demands[i] : Demand{}, last_ns_);
     wanting_ += vms_[i].wants ? 1 : 0;
-    if (vms_[i].wants && !vms_[i].demand.waiting && !vms_[i].demand.busy) not_full_ns_ = last_ns_;
+    NoteIdle(vms_[i], last_ns_);
   }
   Settle();
   Hand(last_ns_);
@@ -83,7 +90,8 @@ void Arbiter::Note(Vm& vm, const Demand& demand, uint64_t now_ns) {
     vm.last_active_ns = now_ns;
     NoteReturn(vm, now_ns);
   }
-  const bool recent = vm.last_submission_ns != 0 && now_ns - vm.last_submission_ns < terms_.recent_ns;
+  const uint64_t within = vm.terms.share_class == ShareClass::kLatency ? kForgetNs : terms_.recent_ns;
+  const bool recent = vm.last_submission_ns != 0 && now_ns - vm.last_submission_ns < within;
   vm.wants = demand.waiting || demand.busy || recent;
 }
 
@@ -93,6 +101,18 @@ void Arbiter::NoteReturn(Vm& vm, uint64_t now_ns) const {
   vm.linger_ns = now_ns - vm.left_ns < kSoonBackNs ? std::min(terms_.most_linger_ns, 2 * LingerOf(vm))
                                                    : std::max(terms_.least_linger_ns, LingerOf(vm) / 2);
   vm.left_ns = 0;
+}
+
+// Who has much to do has nothing on the GPU for a moment, too, between two records, or before the first of a turn.
+void Arbiter::NoteIdle(Vm& vm, uint64_t now_ns) {
+  constexpr uint32_t kSeveral = 4;
+  const bool idle = vm.wants && !vm.demand.waiting && !vm.demand.busy;
+  if (idle && !std::exchange(vm.idle, true)) {
+    vm.brief = vm.figures.had_ns - vm.idle_had_ns < terms_.turn_ns ? vm.brief + 1 : 0;
+    if (vm.brief >= kSeveral) brief_ns_ = now_ns;
+  }
+  vm.idle = idle;
+  if (idle) vm.idle_had_ns = vm.figures.had_ns;
 }
 
 void Arbiter::Refill(Vm& vm, double passed_ns) {
@@ -163,7 +183,8 @@ void Arbiter::Settle() {
   const double base = least < 0 ? virtual_ns_ : std::min(virtual_ns_, least);
   for (Vm& vm : vms_) {
     if (!vm.used || (MayRun(vm) && (vm.demand.waiting || vm.demand.busy))) continue;
-    const uint64_t saved = vm.wants ? terms_.full_turn_ns : terms_.turn_ns;
+    const uint64_t usual = vm.wants ? terms_.full_turn_ns : terms_.turn_ns;
+    const uint64_t saved = vm.terms.share_class == ShareClass::kLatency ? std::max(usual, kLatencySavedNs) : usual;
     const double head_start = static_cast<double>(saved) / vm.terms.weight;
     vm.virtual_ns = std::max(vm.virtual_ns, base - head_start);
   }
@@ -171,6 +192,12 @@ void Arbiter::Settle() {
 
 bool Arbiter::MayRun(const Vm& vm) const {
   return !vm.terms.paused && (vm.terms.cap_percent >= 100 || !vm.throttled);
+}
+
+// A latency VM that loses its turn between two parts of one request waits for another's work once more.
+uint64_t Arbiter::LingerOf(const Vm& vm) const {
+  const uint64_t usual = vm.linger_ns != 0 ? vm.linger_ns : terms_.linger_ns;
+  return vm.terms.share_class == ShareClass::kLatency ? std::max(usual, terms_.most_linger_ns / 2) : usual;
 }
 
 // Its turn goes on: it has work, or the next may come soon.
@@ -202,7 +229,7 @@ std::optional<size_t> Arbiter::Next(bool holder_too) const {
 
 uint64_t Arbiter::TurnLength(uint64_t now_ns) const {
   constexpr size_t kFew = 4;
-  if (now_ns - not_full_ns_ > terms_.recent_ns) return terms_.full_turn_ns;
+  if (now_ns - brief_ns_ > kBriefNs) return terms_.full_turn_ns;
   const uint64_t length = wanting_ > kFew ? terms_.turn_ns / 2 : terms_.turn_ns;
   // Others wait for the end of the work, too, and hardly ever longer than the turn's length for both.
   const Vm& vm = vms_[*holder_];
@@ -277,10 +304,13 @@ void Arbiter::SetSlices(uint64_t now_ns) {
   constexpr uint64_t kKeptNs = 1'000'000'000, kLeastNs = 100'000'000;
   const auto is_long = [&](const Vm& vm) { return vm.stuck_ns != 0 && now_ns - vm.stuck_ns < kKeptNs; };
   double others = 0;
+  bool any_long = false;
   for (Vm& vm : vms_) {
     if (vm.used && vm.demand.stuck) vm.stuck_ns = now_ns;
     if (vm.used && vm.wants && !is_long(vm)) others += vm.terms.weight;
+    any_long = any_long || (vm.used && vm.wants && is_long(vm));
   }
+  for (Vm& vm : vms_) vm.queue_us = vm.used && any_long && !is_long(vm) ? kQueueUs : 0;
   for (Vm& vm : vms_) {
     if (!vm.used || (vm.slice_ns != 0 && now_ns - vm.slice_ns < kLeastNs)) continue;
     const double part = others == 0 ? 0 : vm.terms.weight / others / std::max(1u, vm.demand.processes);

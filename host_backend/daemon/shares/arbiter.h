@@ -34,10 +34,10 @@ struct Demand {
 
 struct TurnTerms {
   uint64_t turn_ns = 2'000'000;       // the longest turn while others want it; 1 ms with more than four
-  uint64_t full_turn_ns = 8'000'000;  // the same while nobody ever waits for its own work: fewer switches
+  uint64_t full_turn_ns = 8'000'000;  // the same while all have so much to do that turns end by their length: fewer switches
   // How long a turn lasts in which nothing comes: longer for a VM that comes back soon after it, shorter for others.
   uint64_t least_linger_ns = 50'000, linger_ns = 100'000, most_linger_ns = 400'000;
-  uint64_t recent_ns = 10'000'000;  // who submitted so lately wants the GPU
+  uint64_t recent_ns = 30'000'000;  // who submitted so lately wants the GPU
   uint32_t slice_us = 2048;         // the driver's own
   uint64_t beside_every_ns =
       100'000'000;                  // how often a stuck VM may submit beside others, for one turn's length
@@ -74,6 +74,8 @@ class Arbiter {
   bool asks(size_t vm) const { return vms_[vm].asks; }
   // The time slice of each process of the VM; 0: the driver's own.
   uint32_t slice_us(size_t vm) const { return vms_[vm].slice_us; }
+  // How much each process of the VM is to have queued in its turn (GrantWords::queue_us); 0: as little as keeps the GPU fed.
+  uint32_t queue_us(size_t vm) const { return vms_[vm].queue_us; }
   const ShareFigures& figures(size_t vm) const { return vms_[vm].figures; }
   // Somebody has to wait for somebody: look again within tens of microseconds.
   bool contended() const { return contended_; }
@@ -90,6 +92,7 @@ class Arbiter {
     bool asks = false;
     uint32_t slice_us = 0;
     uint64_t slice_ns = 0;  // since when
+    uint32_t queue_us = 0;
     uint64_t stuck_ns = 0;  // when its work was last seen not to end; 0: never
     ShareFigures figures;
     Demand demand;
@@ -107,6 +110,11 @@ class Arbiter {
     uint64_t beside_ns = 0;       // when it last could submit without the turn, or had it
     bool submitted = false;       // between the last two looks
     bool wants = false;
+    // It has done all that it had to do, and will come back; what it had been charged by then, and how many times running that was
+    // less than a turn.
+    bool idle = false;
+    uint64_t idle_had_ns = 0;
+    uint32_t brief = 0;
   };
   void Note(Vm& vm, const Demand& demand, uint64_t now_ns);
   void Refill(Vm& vm, double passed_ns);
@@ -122,7 +130,8 @@ class Arbiter {
   bool TurnEnds(uint64_t now_ns);
   bool DrainsStill(uint64_t now_ns, bool preempted);
   void NoteReturn(Vm& vm, uint64_t now_ns) const;
-  uint64_t LingerOf(const Vm& vm) const { return vm.linger_ns != 0 ? vm.linger_ns : terms_.linger_ns; }
+  void NoteIdle(Vm& vm, uint64_t now_ns);
+  uint64_t LingerOf(const Vm& vm) const;
   uint64_t TurnLength(uint64_t now_ns) const;
   void Hand(uint64_t now_ns);
   void Publish(uint64_t now_ns);
@@ -137,7 +146,7 @@ class Arbiter {
   bool hurries_ = false;
   uint64_t turn_began_ns_ = 0;
   uint64_t last_ns_ = 0;
-  uint64_t not_full_ns_ = 0;  // when somebody who wants the GPU last had nothing more to submit
+  uint64_t brief_ns_ = 0;     // when somebody was last done with little, several times running
   double virtual_ns_ = 0;     // of a VM that always wanted the GPU and had its share
   size_t wanting_ = 0;
   bool contended_ = false;

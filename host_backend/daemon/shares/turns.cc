@@ -201,6 +201,7 @@ void Turns::Publish(Part& part, Grant grant, const News& news, uint64_t now_ns) 
   GrantWords& words = *part.grant;
   const bool other_slice = words.slice_us.load(std::memory_order_relaxed) != news.slice_us;
   words.slice_us.store(news.slice_us, std::memory_order_release);
+  words.queue_us.store(news.queue_us, std::memory_order_relaxed);
   words.seen_ns.store(now_ns, std::memory_order_release);
   if (news.asks || other_slice) {
     words.news.fetch_add(1, std::memory_order_release);
@@ -255,7 +256,8 @@ Turns::Pace Turns::Look(Gpu& gpu, uint64_t now_ns) {
   for (auto& [share, member] : gpu.members) {
     member.told = member.demand.submitted;
     Publish(member, gpu.arbiter.grant(member.vm),
-            {gpu.arbiter.slice_us(member.vm), gpu.arbiter.asks(member.vm)}, now_ns);
+            {gpu.arbiter.slice_us(member.vm), gpu.arbiter.asks(member.vm), gpu.arbiter.queue_us(member.vm)},
+            now_ns);
   }
   if (gpu.arbiter.hurries()) return Pace::kAtOnce;
   return gpu.in_turns ? Pace::kFast : Pace::kWatch;

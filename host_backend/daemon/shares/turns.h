@@ -88,6 +88,7 @@ class Turns {
   struct News {
     uint32_t slice_us = 0;
     bool asks = false;  // for marks (Arbiter::asks)
+    uint32_t queue_us = 0;
   };
   void Publish(Member& member, Grant grant, const News& news, uint64_t now_ns) const;
   static void Publish(Part& part, Grant grant, const News& news, uint64_t now_ns);

@@ -13,6 +13,8 @@ constexpr uint32_t kMostBatch = 16;     // what can pass before anybody knows th
 constexpr uint64_t kLongNs = 1'500'000;
 constexpr uint64_t kPatienceNs = 50'000'000;  // for a mark, before more may be outstanding
 constexpr uint32_t kAllRecords = ~0u;
+// Records in a turn beside work that does not end. Of two the second tells how long one takes when nobody else is between.
+constexpr uint64_t kLeastQueued = 2, kMostQueued = 256;
 constexpr uint64_t kMostSoonNs = 500'000;
 // A thread in its turn spins for what takes less: a nap would be longer, and leave the GPU without work.
 constexpr uint64_t kBriefNs = 100'000;
@@ -36,11 +38,25 @@ bool Gate::HasRoom(uint64_t now_ns) {
   const UnderWay outstanding = Outstanding(now_ns);
   if (outstanding.marks == 0) return true;
   // In records, because those of several streams, and of several threads, have a mark each.
-  const uint64_t usual = uint64_t{usual_batches_} * batch_;
+  const uint64_t usual = UsualRecords();
   if (outstanding.records < usual && outstanding.marks < kTurnMarks) return true;
   // Once more than all marks could be outstanding, records pass without one.
   const uint64_t doublings = std::min<uint64_t>((now_ns - last_finished_ns_) / kPatienceNs, 16);
   return doublings != 0 && outstanding.records < (usual << doublings);
+}
+
+// How many records may be outstanding. Beside work that does not end the GPU goes on to that when nothing is left here, for a
+// whole slice of its: what is queued has to last longer than the slice of this process.
+uint64_t Gate::UsualRecords() const {
+  const uint64_t usual = uint64_t{usual_batches_} * batch_;
+  const uint64_t queue_ns = grant().queue_us.load(std::memory_order_relaxed) * uint64_t{1000};
+  if (queue_ns == 0 || record_ns_ == 0) return usual;
+  return std::max(usual, std::clamp(queue_ns / record_ns_, kLeastQueued, kMostQueued));
+}
+
+// How many of them have one mark: there are no more marks than kTurnMarks.
+uint32_t Gate::BatchSize() const {
+  return std::max(batch_, static_cast<uint32_t>(UsualRecords() / (kTurnMarks / 2)));
 }
 
 // What was queued while the VM was alone counts as one batch, and says nothing of how many records take how long.
@@ -70,12 +86,22 @@ Gate::UnderWay Gate::Outstanding(uint64_t now_ns) {
     // been waiting: the GPU was with another process of this VM meanwhile.
     const bool brief = finished_records >= 2 * batch_ && now_ns - last_looked_ns_ < kBriefNs;
     const uint64_t took_ns = now_ns - std::max(since, last_finished_ns_);
+    NoteRecord(took_ns / std::max(finished_records, 1u));
     Adapt(brief ? now_ns - last_looked_ns_ : took_ns * batch_ / std::max(finished_records, 1u));
   }
   if (finished != 0 || queue_moved) last_finished_ns_ = now_ns;
   if (queue_is_left) left.records += batch_;
   last_looked_ns_ = now_ns;
   return left;
+}
+
+// The shortest that was seen lately: others, too, have the GPU between one record and the next.
+void Gate::NoteRecord(uint64_t took_ns) {
+  if (record_ns_ == 0 || took_ns < record_ns_) {
+    record_ns_ = std::max<uint64_t>(took_ns, 1);
+  } else {
+    record_ns_ += (took_ns - record_ns_) / 16;
+  }
 }
 
 // As many records for each batch as take its time. Too long by far, and the next are single again.
@@ -174,7 +200,7 @@ void Gate::Note(bool more) {
   words_.unmarked.store(unmarked, std::memory_order_relaxed);
   if (!more) {
     PlaceMark(1);
-  } else if (unmarked >= batch_) {
+  } else if (unmarked >= BatchSize()) {
     PlaceMark(kAllRecords);
   }
 }

@@ -80,6 +80,8 @@ class Gate {
   bool Await(const std::atomic<bool>& stop);
   void Note(bool more);
   bool HasRoom(uint64_t now_ns);
+  uint64_t UsualRecords() const;
+  uint32_t BatchSize() const;
   void MarkPassed();
   void PlaceMark(uint32_t records);
   bool ReserveMark(uint32_t records, uint32_t* slot, uint32_t* value);
@@ -89,6 +91,7 @@ class Gate {
   };
   UnderWay Outstanding(uint64_t now_ns);
   void Adapt(uint64_t took_ns);
+  void NoteRecord(uint64_t took_ns);
 
   std::atomic<const GrantWords*> grant_;
   TurnWords& words_;
@@ -101,6 +104,7 @@ class Gate {
   std::array<uint32_t, kTurnMarks> records_{};  // that each stands behind
   uint32_t last_value_ = 0;
   uint32_t openings_ = 0;           // of GrantWords, when a mark was last placed behind what passed without
+  uint64_t record_ns_ = 0;          // that a record takes; 0: not known
   uint32_t usual_batches_ = 2;      // that may be outstanding
   uint32_t batch_ = 1;              // records for each mark
   std::atomic<bool> brief_{false};  // what is outstanding will be done sooner than a thread is woken
