@@ -204,6 +204,43 @@ TEST(Arbiter, OneKernelAMillisecondBesideThreeThatNeverStop) {
   }
 }
 
+// A request of eight tokens, of 130 short kernels each, now and then beside kernels that never stop. It waits for what those have
+// outstanding once, has the GPU to its end, and the others have what it leaves.
+TEST(Arbiter, RequestsOfALatencyVmBesideOneThatNeverStops) {
+  const auto p99_of = [](bool alone, double* others) {
+    VirtualGpu gpu;
+    ShareTerms terms;
+    terms.share_class = ShareClass::kLatency;
+    VirtualProcess& tokens = gpu.Start({.vm = gpu.AddVm(terms), .kernel_ns = 5'000, .react_ns = 30'000, .burst = 130, .bursts = 8,
+                                        .burst_gap_ns = 50'000, .pause_ns = 20 * kMs});
+    if (!alone) gpu.Start({.vm = gpu.AddVm({}), .kernel_ns = 300'000, .react_ns = 30'000});
+    gpu.Run(500 * kMs);
+    tokens.latencies_ns.clear();
+    const std::vector<double> shares = gpu.Run(4 * kSecond);
+    *others = alone ? 0 : shares[1];
+    EXPECT_GT(tokens.latencies_ns.size(), 100u);
+    return static_cast<double>(Percentile99(tokens.latencies_ns));
+  };
+  double none = 0, others = 0;
+  const double alone = p99_of(true, &none), beside = p99_of(false, &others);
+  EXPECT_LE(beside, 1.3 * alone);
+  EXPECT_GE(others, 0.9 * (1 - 6.0 / 26));
+  RecordProperty("percent_of_alone", static_cast<int>(100 * beside / alone));
+}
+
+// Steps of 4 ms on the GPU and as long off it: who has so much to do at once does it in one turn, and nearly nothing is lost.
+TEST(Arbiter, StepsAreDoneInOneTurn) {
+  for (const int trainings : {2, 4, 8}) {
+    VirtualGpu gpu;
+    for (int i = 0; i < trainings; ++i)
+      gpu.Start({.vm = gpu.AddVm({}), .kernel_ns = 100'000, .react_ns = 30'000, .burst = 40, .pause_ns = 4 * kMs});
+    gpu.Run(kSecond);
+    const std::vector<double> shares = gpu.Run(kSecond);
+    EXPECT_GE(std::accumulate(shares.begin(), shares.end(), 0.0), 0.92) << trainings;
+    EXPECT_GE(JainOf(shares, std::vector<double>(shares.size(), 1)), 0.99) << trainings;
+  }
+}
+
 TEST(Arbiter, LaunchingAndWaitingInTurnsSwitchesRarely) {
   const auto calls_of = [](bool turns) {
     VirtualGpu gpu;
@@ -323,19 +360,21 @@ TEST(Arbiter, AnEndlessKernelKeepsNoTurn) {
 }
 
 // Where workers can set time slices, it has its part by weight.
+// Also where a worker sees late that kernels are done: it has more of them queued then, so that it uses its slice up.
 TEST(Arbiter, ASliceBoundsAnEndlessKernel) {
-  for (const uint32_t weight : {50, 100, 400}) {
-    VirtualGpu gpu;
-    const size_t endless = gpu.AddVm(Weight(weight)), first = gpu.AddVm({}), second = gpu.AddVm({});
-    gpu.Start({.vm = endless, .kernel_ns = 1000 * kSecond, .waits = true});
-    gpu.Start({.vm = first});
-    gpu.Start({.vm = second});
-    gpu.Run(500 * kMs);
-    const std::vector<double> parts = Parts(gpu.Run(2 * kSecond));
-    // A little more: between two turns of the others it is alone.
-    EXPECT_NEAR(parts[endless], weight / (weight + 200.0) + 0.03, 0.06) << weight;
-    EXPECT_NEAR(parts[first], parts[second], 0.03);
-    RecordProperty("percent_at_" + std::to_string(weight), static_cast<int>(100 * parts[endless]));
+  for (const uint64_t react_ns : {0, 30'000, 100'000}) {
+    for (const uint32_t weight : {50, 100, 400}) {
+      VirtualGpu gpu;
+      const size_t endless = gpu.AddVm(Weight(weight)), first = gpu.AddVm({}), second = gpu.AddVm({});
+      gpu.Start({.vm = endless, .kernel_ns = 1000 * kSecond, .waits = true});
+      gpu.Start({.vm = first, .react_ns = react_ns});
+      gpu.Start({.vm = second, .react_ns = react_ns});
+      gpu.Run(500 * kMs);
+      const std::vector<double> parts = Parts(gpu.Run(2 * kSecond));
+      EXPECT_NEAR(parts[endless], weight / (weight + 200.0), 0.04) << weight << ", " << react_ns;
+      EXPECT_NEAR(parts[first], parts[second], 0.03) << weight << ", " << react_ns;
+      RecordProperty("percent_at_" + std::to_string(weight), static_cast<int>(100 * parts[endless]));
+    }
   }
 }
 
@@ -410,6 +449,23 @@ TEST(Arbiter, LiesHelpNobody) {
   gpu.Start({.vm = liar, .kernel_ns = 10'000, .waits = true, .lies = true});
   gpu.Run(500 * kMs);
   EXPECT_GE(gpu.Run(4 * kSecond)[honest], 0.45);
+}
+
+// Beside a third VM that has a cap: what the liar says of its work and of its slice lifts neither that nor anybody's charge.
+TEST(Arbiter, LiesLiftNoCap) {
+  VirtualGpu gpu;
+  ShareTerms quarter;
+  quarter.cap_percent = 25;
+  const size_t capped = gpu.AddVm(quarter), honest = gpu.AddVm({}), liar = gpu.AddVm({});
+  gpu.Start({.vm = capped});
+  gpu.Start({.vm = honest});
+  for (int i = 0; i < 8; ++i) gpu.Start({.vm = liar, .kernel_ns = 10'000, .waits = true, .lies = true});
+  gpu.sets_slices = false;
+  for (size_t i = 2; i < gpu.workers.size(); ++i) gpu.workers[i]->words.slice_us = 16'000;
+  gpu.Run(500 * kMs);
+  const std::vector<double> shares = gpu.Run(4 * kSecond);
+  EXPECT_LE(shares[capped], 0.27);
+  EXPECT_GE(shares[honest], 0.3);
 }
 
 TEST(Arbiter, WorkGoesOnWhenTheArbiterHangs) {

@@ -29,6 +29,9 @@ struct VirtualProcess {
   bool spins = false;       // its first kernel ends only when a second one was launched
   bool lies = false;        // its worker always says that it has work on the GPU, and wants more
   size_t burst = 0;  // queues so many kernels at once where it may, and no more before all of them are done
+  // Of one that queues at once: so many bursts are a request, with a pause between them and another one after each request.
+  size_t bursts = 1;
+  uint64_t burst_gap_ns = 0, pause_ns = 0;
 
   // What it is doing.
   struct Kernel {
@@ -42,8 +45,9 @@ struct VirtualProcess {
   };
   std::deque<SeenMark> written{};  // marks that the worker does not see yet
   uint64_t next_ns = 0, asked_ns = 0, submitted = 0, finished = 0;
-  size_t burst_left = 0;
-  std::vector<uint64_t> latencies_ns{};
+  size_t burst_left = 0, bursts_done = 0;
+  bool in_burst = false;
+  std::vector<uint64_t> latencies_ns{};  // of kernels of one that waits, and of requests
 };
 
 // A worker's gate, without threads: whoever does not pass asks again later.
@@ -126,7 +130,8 @@ class VirtualGpu {
 
   void Submit(VirtualProcess& process, VirtualWorker& worker) {
     ShowMarks(process, worker);
-    const bool due = process.waits ? process.queue.empty() && now_ns >= process.next_ns : true;
+    EndBurst(process);
+    const bool due = process.waits ? process.queue.empty() && now_ns >= process.next_ns : now_ns >= process.next_ns;
     worker.words.waiting = 0;
     if (process.lies) worker.words.unmarked = worker.words.waiting = 1;
     if (!due) return;
@@ -140,14 +145,26 @@ class VirtualGpu {
       worker.gate().Enter(stop_);
       process.queue.push_back({process.spins && process.submitted == 0 ? kEndlessNs : process.kernel_ns});
       ++process.submitted;
+      process.in_burst = process.burst != 0;
       if (process.burst_left != 0 && --process.burst_left == 0) {
         worker.gate().Leave(true);
+        if (process.pause_ns != 0) worker.gate().MarkRest();  // because the guest waits for it
         break;
       }
       if (process.spins && process.submitted == 2) process.queue.front().left_ns = kTickNs;
       worker.gate().Leave(!process.waits && !process.alternates);
       if (process.spins) break;
     }
+  }
+
+  void EndBurst(VirtualProcess& process) const {
+    if (process.pause_ns == 0 || !process.in_burst || process.burst_left != 0 || !process.queue.empty()) return;
+    process.in_burst = false;
+    const bool is_last = ++process.bursts_done % process.bursts == 0;
+    process.next_ns = now_ns + (is_last ? process.pause_ns : process.burst_gap_ns);
+    if (!is_last) return;
+    process.latencies_ns.push_back(now_ns - process.asked_ns);
+    process.asked_ns = 0;
   }
 
   static size_t MostQueued(VirtualProcess& process) {
@@ -215,7 +232,7 @@ class VirtualGpu {
 
   void Look() {
     std::vector<daemon::Demand> demands(arbiter.size());
-    for (size_t i = 0; i < demands.size(); ++i) demands[i] = watches[i].Look(now_ns);
+    for (size_t i = 0; i < demands.size(); ++i) demands[i] = watches[i].Look(now_ns, grants[i].slice_us);
     arbiter.Look(now_ns, demands);
     for (size_t i = 0; i < demands.size(); ++i) {
       const auto grant = static_cast<uint32_t>(arbiter.grant(i));

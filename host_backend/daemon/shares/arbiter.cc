@@ -30,7 +30,7 @@ constexpr uint32_t kQueueUs = 8'000;
 constexpr double kDebtNs = 1e9;
 
 // Smaller goes first.
-constexpr int kReserved = 0, kSoon = 1, kUsual = 2, kBeyondFloor = 3;
+constexpr int kRankReserved = 0, kRankSoon = 1, kRankUsual = 2, kRankBeyondFloor = 3;
 
 double Percent(uint32_t percent) {
   return percent / 100.0;
@@ -140,15 +140,16 @@ void Arbiter::Limit(Vm& vm) const {
 }
 
 // The GPU's time since the last look goes to those that had work in it, a part for each of their contexts, as the GPU's own
-// round does; where nobody had, to the one whose turn kept others out.
+// round does; where nobody had, to the one whose turn kept others out. Whoever has the turn pays at least its part by weight,
+// because others may only say that they have work.
 void Arbiter::Charge(double passed_ns) {
   const auto uses = [](const Vm& vm) {
     return vm.used && (vm.demand.busy || (vm.grant == Grant::kOpen && vm.submitted));
   };
-  double busy = 0;
-  double weights = 0;
+  double busy = 0, weights = 0, users = 0;
   for (const Vm& vm : vms_) {
     busy += uses(vm) ? vm.demand.contexts : 0;
+    users += uses(vm) ? vm.terms.weight : 0;
     if (vm.used && MayRun(vm) && (vm.demand.waiting || uses(vm))) weights += vm.terms.weight;
   }
   const bool holder_alone = busy == 0 && holder_ && contended_;
@@ -159,7 +160,8 @@ void Arbiter::Charge(double passed_ns) {
     if (vm.used && MayRun(vm) && (vm.demand.waiting || uses(vm)) && weights > 0)
       vm.figures.due_ns += static_cast<uint64_t>(passed_ns * vm.terms.weight / weights);
     if (!(holder_alone ? holder_ == i : uses(vm))) continue;
-    const double part = holder_alone ? passed_ns : passed_ns * vm.demand.contexts / busy;
+    const double by_round = holder_alone ? 1 : vm.demand.contexts / busy;
+    const double part = passed_ns * (holder_ == i && users > 0 ? std::max(by_round, vm.terms.weight / users) : by_round);
     vm.figures.had_ns += static_cast<uint64_t>(part);
     vm.virtual_ns += part / vm.terms.weight;
     vm.cap_ns -= part;
@@ -206,21 +208,21 @@ bool Arbiter::Active(const Vm& vm, uint64_t now_ns) const {
 }
 
 int Arbiter::Rank(const Vm& vm) const {
-  if (vm.terms.reserve_percent != 0 && vm.reserve_ns > 0) return kReserved;
-  if (vm.terms.share_class == ShareClass::kLatency && vm.virtual_ns <= virtual_ns_) return kSoon;
+  if (vm.terms.reserve_percent != 0 && vm.reserve_ns > 0) return kRankReserved;
+  if (vm.terms.share_class == ShareClass::kLatency && vm.virtual_ns <= virtual_ns_) return kRankSoon;
   // Of its floor half is saved up before it is used, because each turn costs a switch.
   const bool holds = holder_ && &vm == &vms_[*holder_];
   const double least = holds ? 0 : Percent(terms_.background_percent) * kSavedNs / 2;
-  if (vm.terms.share_class == ShareClass::kBackground && vm.floor_ns <= least) return kBeyondFloor;
-  return kUsual;
+  if (vm.terms.share_class == ShareClass::kBackground && vm.floor_ns <= least) return kRankBeyondFloor;
+  return kRankUsual;
 }
 
-// Of those that wait.
-std::optional<size_t> Arbiter::Next(bool holder_too) const {
+// Of those that wait and do not have the turn.
+std::optional<size_t> Arbiter::Next() const {
   std::optional<size_t> best;
   for (size_t i = 0; i < vms_.size(); ++i) {
     const Vm& vm = vms_[i];
-    if (!vm.used || !vm.demand.waiting || !MayRun(vm) || (holder_ == i && !holder_too)) continue;
+    if (!vm.used || !vm.demand.waiting || !MayRun(vm) || holder_ == i) continue;
     const int rank = Rank(vm), best_rank = best ? Rank(vms_[*best]) : rank + 1;
     if (rank < best_rank || (rank == best_rank && vm.virtual_ns < vms_[*best].virtual_ns)) best = i;
   }
@@ -238,16 +240,16 @@ uint64_t Arbiter::TurnLength(uint64_t now_ns) const {
 
 // A latency VM below its share, or a VM below its reservation, does not wait for others of lower rank.
 bool Arbiter::Preempts(std::optional<size_t> next) const {
-  return next && Rank(vms_[*next]) < kUsual && Rank(vms_[*next]) < Rank(vms_[*holder_]);
+  return next && Rank(vms_[*next]) < kRankUsual && Rank(vms_[*next]) < Rank(vms_[*holder_]);
 }
 
 bool Arbiter::TurnEnds(uint64_t now_ns) {
   const Vm& vm = vms_[*holder_];
-  const std::optional<size_t> next = Next(false);
+  const std::optional<size_t> next = Next();
   if (vm.demand.stuck) return true;
   if (Preempts(next)) return !DrainsStill(now_ns, true);
   if (draining_) return !DrainsStill(now_ns, false);
-  const bool beyond_floor = next && Rank(vm) == kBeyondFloor && Rank(vms_[*next]) < kBeyondFloor;
+  const bool beyond_floor = next && Rank(vm) == kRankBeyondFloor && Rank(vms_[*next]) < kRankBeyondFloor;
   if (!beyond_floor && MayRun(vm) && Active(vm, now_ns) && now_ns - turn_began_ns_ < TurnLength(now_ns))
     return false;
   // It goes on where nobody else wants the turn, or where it has had less than the one that would come.
@@ -278,8 +280,7 @@ bool Arbiter::DrainsStill(uint64_t now_ns, bool preempted) {
 void Arbiter::Hand(uint64_t now_ns) {
   if (holder_ && !vms_[*holder_].used) holder_.reset(), draining_ = false;
   if (holder_ && !TurnEnds(now_ns)) return;
-  const bool preempted = holder_ && Preempts(Next(false));
-  const std::optional<size_t> next = Next(draining_ && !preempted && !vms_[*holder_].demand.stuck);
+  const std::optional<size_t> next = Next();
   draining_ = false;
   // Where nobody else wants it, work that does not end keeps its turn.
   if (!next && holder_ && MayRun(vms_[*holder_]) && Active(vms_[*holder_], now_ns)) return;
@@ -324,7 +325,7 @@ void Arbiter::SetSlices(uint64_t now_ns) {
 void Arbiter::Publish(uint64_t now_ns) {
   contended_ = wanting_ > 1;
   std::optional<size_t> soon;
-  if (holder_ && (draining_ || now_ns - turn_began_ns_ + kSoonNs >= TurnLength(now_ns))) soon = Next(false);
+  if (holder_ && (draining_ || now_ns - turn_began_ns_ + kSoonNs >= TurnLength(now_ns))) soon = Next();
   hurries_ = holder_ && draining_ && soon && now_ns - drain_began_ns_ < kHurryNs;
   for (size_t i = 0; i < vms_.size(); ++i) {
     Vm& vm = vms_[i];

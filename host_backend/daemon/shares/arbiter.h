@@ -20,14 +20,15 @@
 
 namespace causeway::daemon {
 
-// What the workers of one VM say of one GPU, added up. Hostile guests may have written it: a lie changes what
-// its own VM gets and nothing else.
+// What the workers of one VM say of one GPU, added up. Hostile guests may have written it: a lie changes what its own VM gets, and
+// takes from nobody else more than a part by weight of what that one is charged.
 struct Demand {
   bool waiting = false;    // a record waits, for the turn or for room in what may be outstanding
   bool busy = false;       // work that was submitted is not known to be finished
   bool stuck = false;      // busy, and nothing was finished for so long that it may need more work to end
   uint64_t submitted = 0;  // a count that grows with every submission
-  // Where busy: of how many processes; the GPU's own round gives each the same. One whose slice was set counts by that.
+  // Where busy: of how many processes; the GPU's own round gives each the same. One whose slice was set counts by that, as a part of
+  // the driver's.
   double contexts = 1;
   uint32_t processes = 1;  // that are busy
 };
@@ -125,7 +126,7 @@ class Arbiter {
   void Settle();
   // Smaller goes first.
   int Rank(const Vm& vm) const;
-  std::optional<size_t> Next(bool holder_too) const;
+  std::optional<size_t> Next() const;
   bool Preempts(std::optional<size_t> next) const;
   bool TurnEnds(uint64_t now_ns);
   bool DrainsStill(uint64_t now_ns, bool preempted);

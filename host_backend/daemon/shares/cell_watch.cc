@@ -6,7 +6,7 @@
 namespace causeway::daemon {
 namespace {
 
-constexpr double kLeastSliceUs = 200, kMostSliceUs = 16'000, kDriversSliceUs = 2048;
+constexpr double kDriversSliceUs = 2048;
 constexpr uint64_t kStuckNs = 50'000'000;
 
 }  // namespace
@@ -23,7 +23,7 @@ void CellWatch::Close(uint32_t cell) {
   cells_.erase(found);
 }
 
-Demand CellWatch::Look(uint64_t now_ns) {
+Demand CellWatch::Look(uint64_t now_ns, uint32_t granted_us) {
   Demand demand;
   demand.submitted = ended_;
   demand.contexts = 0;
@@ -42,9 +42,8 @@ Demand CellWatch::Look(uint64_t now_ns) {
     }
     if (!busy) continue;
     ++demand.processes;
-    const uint32_t slice_us = words.slice_us.load(std::memory_order_relaxed);
-    demand.contexts +=
-        slice_us == 0 ? 1 : std::clamp<double>(slice_us, kLeastSliceUs, kMostSliceUs) / kDriversSliceUs;
+    const bool obeys = granted_us != 0 && words.slice_us.load(std::memory_order_relaxed) == granted_us;
+    demand.contexts += obeys ? granted_us / kDriversSliceUs : 1;
   }
   demand.busy = demand.processes != 0;
   if (!demand.busy) demand.contexts = demand.processes = 1;

@@ -20,7 +20,9 @@ class CellWatch {
   void Close(uint32_t cell);
   bool empty() const { return cells_.empty(); }
 
-  Demand Look(uint64_t now_ns);
+  // `granted_us`: the time slice that this VM was last told to set (0: the driver's own). A worker that says to have set another
+  // one counts as if it had the driver's.
+  Demand Look(uint64_t now_ns, uint32_t granted_us = 0);
 
  private:
   struct Cell {

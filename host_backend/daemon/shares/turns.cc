@@ -179,7 +179,7 @@ Demand Turns::DemandOf(Member& member, uint64_t now_ns) const {
   all.contexts = all.processes = 0;
   bool moves = false;
   for (auto& [scope, part] : member.parts) {
-    const Demand demand = part.watch.Look(now_ns);
+    const Demand demand = part.watch.Look(now_ns, part.grant->slice_us.load(std::memory_order_relaxed));
     all.waiting = all.waiting || (demand.waiting && (member.parts.size() == 1 || !IsPaused(scope)));
     all.busy = all.busy || demand.busy;
     all.contexts += demand.busy ? demand.contexts : 0;

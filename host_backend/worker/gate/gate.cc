@@ -28,9 +28,15 @@ bool Gate::MayPass(uint64_t now_ns) {
   if (grant == Grant::kOpen || grant == Grant::kAsleep) return true;
   const uint64_t seen = words.seen_ns.load(std::memory_order_acquire);
   if (now_ns > seen && now_ns - seen > kGrantLifeNs) return true;
-  const std::lock_guard lock(mutex_);
-  if ((grant == Grant::kTurn || grant == Grant::kBeside) && HasRoom(now_ns)) return true;
-  MarkPassed();
+  NewMark mark;
+  {
+    const std::lock_guard lock(mutex_);
+    // The caller read the clock before it waited for the lock.
+    now_ns = std::max({now_ns, last_finished_ns_, last_looked_ns_});
+    if ((grant == Grant::kTurn || grant == Grant::kBeside) && HasRoom(now_ns)) return true;
+    mark = ReserveForPassed();
+  }
+  Place(mark);
   return false;
 }
 
@@ -117,35 +123,47 @@ void Gate::Adapt(uint64_t took_ns) {
   }
 }
 
-void Gate::MarkPassed() {
+Gate::NewMark Gate::ReserveForPassed() {
   const uint32_t openings = grant().openings.load(std::memory_order_acquire);
-  if (openings == openings_ && !HasUnmarked()) return;
+  if (openings == openings_ && !HasUnmarked()) return {};
   openings_ = openings;
-  PlaceMark(kAllRecords);
+  return ReserveMark(kAllRecords);
+}
+
+// Not under the lock: the driver waits while its queue is full, and what makes room may be a record that is to pass.
+void Gate::Place(const NewMark& mark) {
+  if (mark.is_taken && !surroundings_.Mark(mark.slot, mark.value)) DropMark(mark.slot);
 }
 
 void Gate::MarkQueued() {
-  uint32_t slot = 0, value = 0;
+  NewMark mark;
   {
     const std::lock_guard lock(mutex_);
     Outstanding(surroundings_.NowNs());
     if (std::count(outstanding_.begin(), outstanding_.end(), false) < 2) return;  // one is left for turns
-    if (!ReserveMark(kAllRecords, &slot, &value)) return;
-    queued_[slot] = true;
+    mark = ReserveMark(kAllRecords);
+    if (mark.is_taken) queued_[mark.slot] = true;
   }
-  // Not under the lock: this waits while the driver's queue is full, and what makes room may be a record that is to pass.
-  if (!surroundings_.Mark(slot, value)) DropMark(slot);
+  Place(mark);
 }
 
 void Gate::MarkRest() {
-  const std::lock_guard lock(mutex_);
-  if (HasUnmarked()) PlaceMark(kAllRecords);
+  NewMark mark;
+  {
+    const std::lock_guard lock(mutex_);
+    if (HasUnmarked()) mark = ReserveMark(kAllRecords);
+  }
+  Place(mark);
 }
 
 bool Gate::TakeMark(uint32_t* slot, uint32_t* value) {
   if (!HasUnmarked()) return false;
   const std::lock_guard lock(mutex_);
-  return HasUnmarked() && ReserveMark(kAllRecords, slot, value);
+  if (!HasUnmarked()) return false;
+  const NewMark mark = ReserveMark(kAllRecords);
+  *slot = mark.slot;
+  *value = mark.value;
+  return mark.is_taken;
 }
 
 void Gate::DropMark(uint32_t slot) {
@@ -159,33 +177,28 @@ void Gate::ForgetMarks() {
   words_.unmarked.store(0, std::memory_order_release);
 }
 
-void Gate::PlaceMark(uint32_t records) {
-  uint32_t slot = 0, value = 0;
-  if (ReserveMark(records, &slot, &value) && !surroundings_.Mark(slot, value)) GiveUpMark(slot);
-}
-
 // The mark stands for so many of the records that had none; it is outstanding before they have one.
-bool Gate::ReserveMark(uint32_t records, uint32_t* slot, uint32_t* value) {
+Gate::NewMark Gate::ReserveMark(uint32_t records) {
   const uint32_t unmarked = words_.unmarked.load(std::memory_order_relaxed);
   const uint32_t left = unmarked - std::min(unmarked, records);
   const auto free = std::find(outstanding_.begin(), outstanding_.end(), false);
   if (free == outstanding_.end()) {
     // More than all marks are outstanding: nobody could say when this is done, and busy it must not stay for ever.
     words_.unmarked.store(left, std::memory_order_release);
-    return false;
+    return {};
   }
-  *slot = static_cast<uint32_t>(free - outstanding_.begin());
+  const auto slot = static_cast<uint32_t>(free - outstanding_.begin());
   const uint64_t now = surroundings_.NowNs();
   if (std::find(outstanding_.begin(), outstanding_.end(), true) == outstanding_.end())
     last_finished_ns_ = now;
-  *value = ++last_value_;
-  words_.sent[*slot].store(*value, std::memory_order_release);
+  const uint32_t value = ++last_value_;
+  words_.sent[slot].store(value, std::memory_order_release);
   words_.unmarked.store(left, std::memory_order_release);
-  outstanding_[*slot] = true;
-  queued_[*slot] = false;
-  records_[*slot] = std::max(1u, unmarked - left);
-  sent_ns_[*slot] = now;
-  return true;
+  outstanding_[slot] = true;
+  queued_[slot] = false;
+  records_[slot] = std::max(1u, unmarked - left);
+  sent_ns_[slot] = now;
+  return {true, slot, value};
 }
 
 void Gate::GiveUpMark(uint32_t slot) {
@@ -195,14 +208,14 @@ void Gate::GiveUpMark(uint32_t slot) {
 
 void Gate::Note(bool more) {
   if (grant().grant.load(std::memory_order_relaxed) == static_cast<uint32_t>(Grant::kAsleep)) return;
-  const std::lock_guard lock(mutex_);
-  const uint32_t unmarked = words_.unmarked.load(std::memory_order_relaxed) + 1;
-  words_.unmarked.store(unmarked, std::memory_order_relaxed);
-  if (!more) {
-    PlaceMark(1);
-  } else if (unmarked >= BatchSize()) {
-    PlaceMark(kAllRecords);
+  NewMark mark;
+  {
+    const std::lock_guard lock(mutex_);
+    const uint32_t unmarked = words_.unmarked.load(std::memory_order_relaxed) + 1;
+    words_.unmarked.store(unmarked, std::memory_order_relaxed);
+    if (!more || unmarked >= BatchSize()) mark = ReserveMark(more ? kAllRecords : 1);
   }
+  Place(mark);
 }
 
 bool Gate::Await(const std::atomic<bool>& stop) {

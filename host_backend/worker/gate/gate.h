@@ -2,9 +2,10 @@
 // Where a record that submits work waits for its VM's turn on the GPU (docs/sharing.md). One for each worker.
 //
 // The gate delays, in the thread that would call the driver; order within a session is as ever, and records behind
-// wait as behind a slow GPU. It never waits for ever: a closed grant is the daemon's, which opens it again within
-// 100 ms whatever the VM owes, or is ignored 50 ms after the daemon was last seen; and what may be outstanding
-// doubles every 50 ms in which nothing is finished, because a kernel may wait for the very record that waits here.
+// wait as behind a slow GPU. How long is the daemon's matter: a paused VM waits until it is resumed, and one whose cap is used up until
+// what it owes is paid. But work that may need the very record that waits here gets it: the daemon lets a VM whose work does not end
+// submit every 100 ms (Grant::kBeside), what may be outstanding doubles every 50 ms in which nothing is finished, and a grant is ignored
+// 50 ms after the daemon was last seen.
 #pragma once
 #include <array>
 #include <atomic>
@@ -82,9 +83,13 @@ class Gate {
   bool HasRoom(uint64_t now_ns);
   uint64_t UsualRecords() const;
   uint32_t BatchSize() const;
-  void MarkPassed();
-  void PlaceMark(uint32_t records);
-  bool ReserveMark(uint32_t records, uint32_t* slot, uint32_t* value);
+  struct NewMark {
+    bool is_taken = false;
+    uint32_t slot = 0, value = 0;
+  };
+  NewMark ReserveForPassed();
+  NewMark ReserveMark(uint32_t records);
+  void Place(const NewMark& mark);
   void GiveUpMark(uint32_t slot);
   struct UnderWay {
     uint32_t marks = 0, records = 0;
@@ -96,8 +101,8 @@ class Gate {
   std::atomic<const GrantWords*> grant_;
   TurnWords& words_;
   GateSurroundings& surroundings_;
-  std::mutex
-      mutex_;  // of what follows, and of what this worker writes into words_; held while a mark is placed
+  // Of what follows, and of what this worker writes into words_. The driver is never called under it.
+  std::mutex mutex_;
   std::array<uint64_t, kTurnMarks> sent_ns_{};
   std::array<bool, kTurnMarks> outstanding_{};
   std::array<bool, kTurnMarks> queued_{};       // of those: placed by MarkQueued
@@ -109,8 +114,8 @@ class Gate {
   uint32_t batch_ = 1;              // records for each mark
   std::atomic<bool> brief_{false};  // what is outstanding will be done sooner than a thread is woken
   uint64_t last_looked_ns_ = 0;     // when a thread last looked at what is outstanding
-  uint64_t last_finished_ns_ =
-      0;  // when a mark was last seen done, or the first of those outstanding was placed
+  // When a mark was last seen done, or the first of those outstanding was placed.
+  uint64_t last_finished_ns_ = 0;
 };
 
 }  // namespace causeway::host

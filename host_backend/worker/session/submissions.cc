@@ -213,6 +213,7 @@ void Submissions::LeaveDoor(Door& door, Objects& objects, bool goes_on, CUresult
 // Without that thread what was queued is known later, and slices stay.
 void Submissions::BeginWatching(Door& door) {
   if (objects_ == nullptr) return;
+  watched_.fetch_add(1);
   try {
     std::thread([this, &door] { WatchDoor(door); }).detach();
   } catch (const std::system_error&) {
@@ -251,7 +252,8 @@ void Submissions::FollowNews(Door& door, const GrantWords& grant) {
     place = {};
   }
   objects.EndRequest();
-  const uint32_t slice_us = grant.slice_us.load(std::memory_order_relaxed);
+  // A slice is of all work of this process: one that uses several GPUs keeps the driver's, which no other GPU's arbiter has to know.
+  const uint32_t slice_us = watched_.load() > 1 ? 0 : grant.slice_us.load(std::memory_order_relaxed);
   if (slice_us == door.words.slice_us.load(std::memory_order_relaxed)) return;
   door.words.slice_us.store(slices_->Set(slice_us) ? slice_us : 0, std::memory_order_relaxed);
 }

@@ -98,9 +98,10 @@ class Submissions {
   Objects* objects_ = nullptr;  // where the watching threads look up what the last record has named
   TimeSlices* slices_ = nullptr;
   const AccountPage* page_ = nullptr;
+  std::atomic<uint32_t> watched_{0};  // doors whose thread has begun
   std::mutex registering_;
-  std::atomic<CUcontext> registered_{
-      nullptr};  // the context in which the driver was told of the page of turns
+  // The context in which the driver was told of the page of turns.
+  std::atomic<CUcontext> registered_{nullptr};
 };
 
 }  // namespace causeway::host
