@@ -33,7 +33,7 @@ TEST_P(LinkTest, OneVmAloneIsNeverAsked) {
   const size_t vm = link_.AddVm({});
   link_.AddVm({});
   link_.Start({.vm = vm});
-  link_.Run(kMs);
+  link_.Run(50 * kMs);  // the copies that were given while nobody looked
   for (int i = 0; i < 20; ++i) {
     EXPECT_NEAR(link_.Run(kMs)[vm], 1.0, 0.001);
     ASSERT_EQ(link_.arbiter.grant(vm), LinkGrant::kOpen);
@@ -41,14 +41,38 @@ TEST_P(LinkTest, OneVmAloneIsNeverAsked) {
   }
 }
 
+// Pieces cost the link something, threads that sleep and the daemon's looks take their time, and still nothing of the link
+// is lost: a third of it was with pieces of 512 KiB, of which two were under way.
+TEST_P(LinkTest, TwoVmsHaveTheWholeLink) {
+  for (const uint64_t reaction_ns : {50'000, 100'000, 150'000}) {
+    for (const bool waits : {false, true}) {
+      VirtualLink link(GetParam());
+      link.reaction_ns = reaction_ns;
+      const size_t first = link.AddVm({}), second = link.AddVm({});
+      link.Start({.vm = first, .waits = waits});
+      link.Start({.vm = second, .waits = waits});
+      link.Run(100 * kMs);
+      const std::vector<double> shares = link.Run(400 * kMs);
+      EXPECT_GE(shares[first] + shares[second], 0.98) << reaction_ns;
+      EXPECT_NEAR(shares[first] / shares[second], 1.0, 0.02) << reaction_ns;
+    }
+  }
+}
+
 TEST_P(LinkTest, TwoVmsAreDividedByWeight) {
-  const size_t light = link_.AddVm(Weight(100)), heavy = link_.AddVm(Weight(300));
-  link_.Start({.vm = light});
-  link_.Start({.vm = heavy});
-  link_.Run(100 * kMs);  // the copies that were given before it was known
-  const std::vector<double> shares = link_.Run(200 * kMs);
-  EXPECT_NEAR(shares[heavy] / shares[light], 3.0, 0.15);
-  EXPECT_GE(shares[light] + shares[heavy], 0.97);
+  for (const uint64_t reaction_ns : {50'000, 100'000, 150'000}) {
+    for (const uint64_t copy_bytes : {uint64_t{64} << 20, uint64_t{1} << 30}) {
+      VirtualLink link(GetParam());
+      link.reaction_ns = reaction_ns;
+      const size_t light = link.AddVm(Weight(100)), heavy = link.AddVm(Weight(300));
+      link.Start({.vm = light, .copy_bytes = copy_bytes});
+      link.Start({.vm = heavy, .copy_bytes = copy_bytes});
+      link.Run(150 * kMs);  // the copies that were given before it was known
+      const std::vector<double> shares = link.Run(400 * kMs);
+      EXPECT_NEAR(shares[heavy] / shares[light], 3.0, 0.15) << reaction_ns;
+      EXPECT_GE(shares[light] + shares[heavy], 0.98) << reaction_ns;
+    }
+  }
 }
 
 // What makes the difference: without the arbiter each process has the same.
@@ -72,17 +96,46 @@ TEST_P(LinkTest, ProcessesDoNotMultiplyAShare) {
   EXPECT_GE(shares[greedy] + shares[modest], 0.95);
 }
 
-// Four bytes beside copies of 1 GiB: they never wait for the gate, and little is before them in a link that serves in order.
-TEST_P(LinkTest, SmallCopiesWaitForLittle) {
+// Four bytes beside copies of 1 GiB: a VM that copies so little is no reason to cut another's copies. How long the four bytes
+// take is then the GPU's own doing.
+TEST_P(LinkTest, SmallCopiesCostALargeOneNothing) {
   const size_t large = link_.AddVm({}), small = link_.AddVm({});
   link_.Start({.vm = large});
   VirtualCopier& calm = link_.Start({.vm = small, .copy_bytes = 4, .gap_ns = 100'000, .waits = true});
   link_.Run(100 * kMs);
   calm.latencies_ns.clear();
   const std::vector<double> shares = link_.Run(200 * kMs);
+  EXPECT_EQ(link_.arbiter.grant(large), LinkGrant::kOpen);
+  EXPECT_GE(shares[large], 0.998);
+  if (GetParam()) return;
   ASSERT_GT(calm.latencies_ns.size(), 500u);
-  EXPECT_LE(*std::max_element(calm.latencies_ns.begin(), calm.latencies_ns.end()), 1048576 / 50 + 3'000);
-  EXPECT_GE(shares[large], 0.97);
+  EXPECT_LE(*std::max_element(calm.latencies_ns.begin(), calm.latencies_ns.end()), 3'000u);
+}
+
+// Beside two VMs whose copies are cut, what a link that serves in order has before a small copy is bounded: two windows.
+TEST_P(LinkTest, SmallCopiesWaitForLittle) {
+  for (int i = 0; i < 2; ++i) link_.Start({.vm = link_.AddVm({})});
+  VirtualCopier& calm =
+      link_.Start({.vm = link_.AddVm({}), .copy_bytes = 4, .gap_ns = 100'000, .waits = true});
+  link_.Run(200 * kMs);
+  calm.latencies_ns.clear();
+  link_.Run(200 * kMs);
+  ASSERT_GT(calm.latencies_ns.size(), 100u);
+  EXPECT_LE(*std::max_element(calm.latencies_ns.begin(), calm.latencies_ns.end()),
+            GetParam() ? 2u * (32 << 20) / 55 + 3'000 : 3'000u);
+}
+
+// The GPU pauses behind each mark, which takes longer than a small copy.
+TEST_P(LinkTest, ManySmallCopiesHaveFewMarks) {
+  const size_t first = link_.AddVm({}), second = link_.AddVm({});
+  VirtualCopier& one = link_.Start({.vm = first, .copy_bytes = 64 << 10});
+  VirtualCopier& other = link_.Start({.vm = second, .copy_bytes = 64 << 10});
+  link_.Run(100 * kMs);
+  link_.marks = one.finished = other.finished = 0;
+  link_.Run(100 * kMs);
+  EXPECT_EQ(link_.arbiter.grant(first), LinkGrant::kWindow);
+  EXPECT_GT(one.finished, 10'000u);
+  EXPECT_LT(link_.marks, (one.finished + other.finished) / 8);
 }
 
 TEST_P(LinkTest, WhoCopiesLittleKeepsNobodyWaiting) {
@@ -91,22 +144,24 @@ TEST_P(LinkTest, WhoCopiesLittleKeepsNobodyWaiting) {
   link_.Start({.vm = little, .copy_bytes = 32 << 10, .gap_ns = 50'000, .waits = true});
   link_.Run(100 * kMs);
   const std::vector<double> shares = link_.Run(200 * kMs);
-  EXPECT_GE(shares[large] + shares[little], 0.97);
-  EXPECT_GE(shares[large], 0.9);
+  EXPECT_GE(shares[large] + shares[little], 0.96);  // what the pieces of one VM alone leave
+  EXPECT_GE(shares[large], 0.94);
 }
 
 TEST_P(LinkTest, ACapHoldsAloneAndBesideAnother) {
-  for (const bool beside : {false, true}) {
-    VirtualLink link(GetParam());
-    ShareTerms capped = Weight(1000);
-    capped.pcie_mib_per_s = 10'000;
-    const size_t vm = link.AddVm(capped), other = link.AddVm({});
-    link.Start({.vm = vm, .copy_bytes = 64 << 20});
-    if (beside) link.Start({.vm = other, .copy_bytes = 64 << 20});
-    link.Run(100 * kMs);
-    const double share = link.Run(1000 * kMs)[vm];
-    EXPECT_NEAR(share * 50e9, 10'000.0 * (1 << 20), 0.02 * 10'000 * (1 << 20)) << beside;
-    EXPECT_GT(link.arbiter.figures(vm).throttled_ns, 100 * kMs);
+  for (const uint32_t mib_per_s : {100u, 1'000u, 10'000u}) {
+    for (const bool beside : {false, true}) {
+      VirtualLink link(GetParam());
+      ShareTerms capped = Weight(1000);
+      capped.pcie_mib_per_s = mib_per_s;
+      const size_t vm = link.AddVm(capped), other = link.AddVm({});
+      link.Start({.vm = vm, .copy_bytes = 64 << 20});
+      if (beside) link.Start({.vm = other, .copy_bytes = 64 << 20});
+      link.Run(2000 * kMs);  // what was given before anybody looked is owed for a second at most
+      const double share = link.Run(1000 * kMs)[vm], rate = mib_per_s * 1048576.0;
+      EXPECT_NEAR(share * VirtualLink::kBytesPerS, rate, 0.02 * rate) << beside;
+      EXPECT_GT(link.arbiter.figures(vm).throttled_ns, 100 * kMs);
+    }
   }
 }
 
@@ -140,12 +195,12 @@ TEST(LinkArbiterTest, WhatWasCopiedBeforeIsNotOwed) {
 TEST_P(LinkTest, AStreamThatDoesNotMoveHoldsNobodyUp) {
   const size_t stuck = link_.AddVm({}), other = link_.AddVm({});
   link_.Start({.vm = other});
-  VirtualCopier& copier = link_.Start({.vm = stuck, .copy_bytes = 256 << 20, .waits = true});
+  VirtualCopier& copier = link_.Start({.vm = stuck, .waits = true});
   link_.Run(100 * kMs);
   copier.stalls = true;
   link_.Run(150 * kMs);
   EXPECT_EQ(copier.left, 0u);
-  EXPECT_GT(copier.under_way, 50u);
+  EXPECT_GT(copier.under_way, 10u);
   EXPECT_GE(link_.Run(50 * kMs)[other], 0.95);
 }
 

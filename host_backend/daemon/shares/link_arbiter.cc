@@ -9,19 +9,29 @@ namespace causeway::daemon {
 namespace {
 
 constexpr uint64_t kRecentNs = 100'000'000;
-// Who has waited so lately wants more than it gets; who was let go on and does nothing for so long does not, whatever it says:
-// its stream may wait for something else.
-constexpr uint64_t kRecentWaitNs = 5'000'000, kBacklogNs = 300'000, kStalledNs = 500'000;
-constexpr double kAheadBytes = 1 << 20;  // of its part, before a VM waits for the others
-constexpr double kSavedBytes = 4 << 20;  // what one saves up that copies less than its part
-constexpr uint32_t kWindowKib = 1024;    // of a VM's bytes, under way at once
+// What a VM copies in that time without being in anybody's way, in bytes.
+constexpr double kLittleBytes = 32 << 20;
+// A VM that has waited so lately wants more than it gets; one that was let go on and does nothing for so long does not,
+// whatever it says: its stream may wait for something else. Both are longer than what may be under way takes beside others.
+constexpr uint64_t kRecentWaitNs = 5'000'000, kBacklogNs = 3'000'000, kStalledNs = 5'000'000;
+// How much of a VM may be under way, in time of the link: twice as long as threads and daemon take to see that a piece is
+// done and to let the next one go (0.15 ms), and so that what a piece costs by itself (7 us on an H200) is little.
+constexpr double kWindowNs = 600'000;
+constexpr double kLeastWindow = 1 << 20, kMostWindow = 32 << 20;
+// In windows: what a VM may be ahead of its part before it waits for the others, and what one saves up that copies less
+// than its part.
+constexpr double kAheadWindows = 2, kSavedWindows = 1;
+// Of a VM with a cap so much is under way as it may copy in that time.
+constexpr double kCapWindowNs = 10e6, kLeastCapWindow = 128 << 10;
 constexpr double kMostLinkDebtNs = 1e9;
 // No link is known that carries more, in bytes a nanosecond; and how much of what it has lately carried a VM is charged
 // at least while others wait for it.
 constexpr double kLeastRate = 1.0, kMostRate = 64.0, kLeastPart = 0.3;
 // A copy that was given to the driver at once is taken to be under way for as long as a slow link needs.
 constexpr double kSlowRate = 10.0;
-constexpr double kPeriodNs = 2e6, kFade = 0.99;
+// What VMs copy is told in whole pieces, so that it is judged over times that are long beside one: the link's rate, which
+// fades by that much in each, and whether a VM for which others wait copies at all.
+constexpr double kPeriodNs = 2e6, kFade = 0.99, kKeepsPeriodNs = 5e6;
 
 double CapRate(const ShareTerms& terms) {  // bytes a nanosecond
   return static_cast<double>(terms.pcie_mib_per_s) * (1 << 20) / 1e9;
@@ -40,8 +50,15 @@ size_t LinkArbiter::Add(const ShareTerms& terms) {
   return at;
 }
 
+double LinkArbiter::Window() const {
+  return std::clamp(rate_ * kWindowNs, kLeastWindow, kMostWindow);
+}
+
 uint32_t LinkArbiter::window_kib(size_t vm) const {
-  return std::max(kWindowKib / std::max(1u, vms_[vm].demand.waiting), 1u);
+  double bytes = Window();
+  if (const double rate = CapRate(vms_[vm].terms); rate != 0)
+    bytes = std::min(bytes, std::max(rate * kCapWindowNs, kLeastCapWindow));
+  return std::max(static_cast<uint32_t>(bytes / 1024) / std::max(1u, vms_[vm].demand.waiting), 1u);
 }
 
 void LinkArbiter::Look(uint64_t now_ns, std::span<const LinkDemand> demands) {
@@ -49,14 +66,14 @@ void LinkArbiter::Look(uint64_t now_ns, std::span<const LinkDemand> demands) {
   const double counted = last_ns_ == 0 || passed > kMostBetweenLooks ? 0 : static_cast<double>(passed);
   last_ns_ = std::max(last_ns_, now_ns);
   const std::optional<size_t> was_behind = Behind(last_ns_);
-  double of_behind = 0;
+  double of_all = 0;
   for (size_t i = 0; i < vms_.size(); ++i) {
     if (!vms_[i].used) continue;
-    const uint64_t before = vms_[i].figures.bytes;
     Note(vms_[i], i < demands.size() ? demands[i] : LinkDemand{}, last_ns_, counted);
-    if (was_behind == i) of_behind = static_cast<double>(vms_[i].figures.bytes - before);
+    of_all += vms_[i].moved_bytes;
   }
-  if (was_behind) ChargeForWaits(*was_behind, of_behind, counted);
+  for (Vm& vm : vms_) Measure(vm, of_all, counted);
+  if (was_behind) ChargeForWaits(vms_[*was_behind], counted);
   const std::optional<size_t> behind = Behind(last_ns_);
   Settle(behind, last_ns_);
   Publish(behind, last_ns_);
@@ -68,17 +85,20 @@ void LinkArbiter::Note(Vm& vm, const LinkDemand& demand, uint64_t now_ns, double
   constexpr double kAtOnce = uint64_t{4}
                              << 30;  // a copy that was given to the driver before anybody else came
   const bool believed = static_cast<double>(moved) <= kAtOnce + passed_ns * kMostRate;
-  const double bytes = believed ? static_cast<double>(moved) : 0;
+  const double bytes = vm.moved_bytes = believed ? static_cast<double>(moved) : 0;
   const bool is_new = vm.copied_ns == 0;
   if (moved != 0) {
+    const double since = static_cast<double>(now_ns - vm.copied_ns);
+    vm.lately_bytes = vm.lately_bytes * std::max(0.0, 1 - since / kRecentNs) + bytes;
     vm.copied_ns = vm.moved_ns = now_ns;
+  }
+  if (moved != 0 && vm.lately_bytes > kLittleBytes) {
     vm.active_ns = std::max(vm.active_ns, now_ns + kRecentNs) +
                    static_cast<uint64_t>(bytes / std::max(rate_, kSlowRate));
     vm.active_ns = std::min(vm.active_ns, now_ns + kForgetNs);
   }
   if (demand.waiting != 0) vm.waited_ns = now_ns;
   if (demand.waiting != 0 && vm.throttled) vm.figures.throttled_ns += static_cast<uint64_t>(passed_ns);
-  if (vm.grant == LinkGrant::kWindow && (moved != 0 || demand.waiting != 0)) Measure(vm, bytes, passed_ns);
   vm.demand = demand;
   vm.figures.bytes += static_cast<uint64_t>(bytes);
   // What was copied while it was alone concerns nobody.
@@ -89,14 +109,6 @@ void LinkArbiter::Note(Vm& vm, const LinkDemand& demand, uint64_t now_ns, double
   vm.cap_bytes =
       std::clamp(vm.cap_bytes + rate * passed_ns - owed, -rate * kMostLinkDebtNs, rate * kCapBurstNs);
   vm.throttled = rate != 0 && vm.cap_bytes < 0;
-}
-
-void LinkArbiter::Measure(Vm& vm, double bytes, double passed_ns) {
-  vm.open_bytes += bytes;
-  vm.open_ns += passed_ns;
-  if (vm.open_ns < kPeriodNs) return;
-  rate_ = std::clamp(std::max(vm.open_bytes / vm.open_ns, rate_ * kFade), kLeastRate, kMostRate);
-  vm.open_bytes = vm.open_ns = 0;
 }
 
 bool LinkArbiter::IsBacklogged(const Vm& vm, uint64_t now_ns) const {
@@ -113,13 +125,31 @@ std::optional<size_t> LinkArbiter::Behind(uint64_t now_ns) const {
   return behind;
 }
 
+// While a VM wants more than it gets and nothing holds it back, what all copy is what the link carries. It is not less if that
+// VM itself hardly copies: others may wait for it.
+void LinkArbiter::Measure(Vm& vm, double of_all, double passed_ns) {
+  if (!vm.used || vm.grant != LinkGrant::kWindow || vm.throttled || vm.demand.waiting == 0) return;
+  vm.open_ns += passed_ns;
+  vm.open_bytes += vm.moved_bytes;
+  vm.all_bytes += of_all;
+  if (vm.open_ns < kPeriodNs) return;
+  const double faded = vm.open_bytes * 8 < vm.all_bytes ? rate_ : rate_ * kFade;
+  rate_ = std::clamp(std::max(vm.all_bytes / vm.open_ns, faded), kLeastRate, kMostRate);
+  vm.open_ns = vm.open_bytes = vm.all_bytes = 0;
+}
+
 // Others wait for the one that is behind: it pays for that, also if it hardly copies.
-void LinkArbiter::ChargeForWaits(size_t behind, double copied, double passed_ns) {
+void LinkArbiter::ChargeForWaits(Vm& behind, double passed_ns) {
   const bool keeps = std::any_of(vms_.begin(), vms_.end(), [](const Vm& vm) {
     return vm.used && !vm.throttled && vm.grant == LinkGrant::kClosed && vm.demand.waiting != 0;
   });
-  const double least = rate_ * kLeastPart * passed_ns;
-  if (keeps && copied < least) vms_[behind].virtual_bytes += (least - copied) / vms_[behind].terms.weight;
+  if (!keeps) return;
+  behind.keeps_ns += passed_ns;
+  behind.keeps_bytes += behind.moved_bytes;
+  if (behind.keeps_ns < kKeepsPeriodNs) return;
+  const double least = rate_ * kLeastPart * behind.keeps_ns;
+  behind.virtual_bytes += std::max(least - behind.keeps_bytes, 0.0) / behind.terms.weight;
+  behind.keeps_ns = behind.keeps_bytes = 0;
 }
 
 // Who does not want more than it gets saves up little.
@@ -129,7 +159,7 @@ void LinkArbiter::Settle(std::optional<size_t> behind, uint64_t now_ns) {
   for (Vm& vm : vms_) {
     if (!vm.used || IsBacklogged(vm, now_ns)) continue;
     vm.virtual_bytes =
-        std::max(vm.virtual_bytes, vms_[*behind].virtual_bytes - kSavedBytes / vm.terms.weight);
+        std::max(vm.virtual_bytes, vms_[*behind].virtual_bytes - kSavedWindows * Window() / vm.terms.weight);
   }
 }
 
@@ -150,8 +180,9 @@ void LinkArbiter::Publish(std::optional<size_t> behind, uint64_t now_ns) {
     const bool waits = vm.demand.waiting != 0 || (vm.waited_ns != 0 && now_ns - vm.waited_ns < kRecentWaitNs);
     contended_ = contended_ || (waits && (several_ || vm.throttled));
     const LinkGrant before = vm.grant;
-    const bool ahead = behind && IsBacklogged(vm, now_ns) &&
-                       (vm.virtual_bytes - vms_[*behind].virtual_bytes) * vm.terms.weight > kAheadBytes;
+    const bool ahead =
+        behind && IsBacklogged(vm, now_ns) &&
+        (vm.virtual_bytes - vms_[*behind].virtual_bytes) * vm.terms.weight > kAheadWindows * Window();
     if (vm.throttled || ahead) {
       vm.grant = LinkGrant::kClosed;
     } else if (several_ || capped) {

@@ -64,22 +64,26 @@ class LinkArbiter {
     uint64_t active_ns = 0;    // until when what it copied may be under way, and a little longer
     uint64_t waited_ns = 0;    // when it last waited
     uint64_t moved_ns = 0;     // when it last copied or was let go on
-    double open_bytes = 0,
-           open_ns = 0;  // that it copied while it wanted to and nothing kept it, for the link's rate
+    double lately_bytes = 0;   // that it copied within the last tenth of a second or so
+    double moved_bytes = 0;    // that it copied since the look before
+    // Towards the link's next rate: how long it wanted more and nothing held it back, and what it and all copied meanwhile.
+    double open_ns = 0, open_bytes = 0, all_bytes = 0;
+    double keeps_ns = 0, keeps_bytes = 0;  // how long others waited for it, and what it copied meanwhile
     bool throttled = false;
   };
   void Note(Vm& vm, const LinkDemand& demand, uint64_t now_ns, double passed_ns);
   bool IsBacklogged(const Vm& vm, uint64_t now_ns) const;
   std::optional<size_t> Behind(uint64_t now_ns) const;
-  void Measure(Vm& vm, double bytes, double passed_ns);
-  void ChargeForWaits(size_t behind, double copied, double passed_ns);
+  double Window() const;  // what may be under way of a VM, in bytes
+  void Measure(Vm& vm, double of_all, double passed_ns);
+  void ChargeForWaits(Vm& behind, double passed_ns);
   void Settle(std::optional<size_t> behind, uint64_t now_ns);
   void Publish(std::optional<size_t> behind, uint64_t now_ns);
 
   std::vector<Vm> vms_;
   uint64_t last_ns_ = 0;
   double virtual_bytes_ = 0;  // of the one that was last behind
-  double rate_ = 1.0;         // what the link was lately seen to carry, in bytes a nanosecond
+  double rate_ = 10.0;        // what the link was lately seen to carry, in bytes a nanosecond
   bool several_ = false;      // VMs copy
   bool contended_ = false, watched_ = false;
 };

@@ -11,8 +11,9 @@ namespace {
 
 constexpr uint64_t kPiecePatienceNs = 10'000'000;  // for a piece, before more may be under way
 constexpr uint64_t kMostDoublings = 24;
-// A piece takes some ten microseconds: a thread that waits for one does not sleep, unless others have the link.
-constexpr uint64_t kPieceSpinNs = 200'000, kPieceNapNs = 50'000, kPieceSleepNs = 1'000'000;
+// Behind a mark the GPU pauses for some microseconds: small copies have one together.
+constexpr uint64_t kMarksInWindow = 8;
+constexpr uint64_t kClosedSleepNs = 1'000'000;  // the daemon wakes it
 
 }  // namespace
 
@@ -23,15 +24,21 @@ uint64_t LinkGate::MayPass(uint32_t direction, uint64_t bytes, uint64_t now_ns) 
   const uint64_t seen = words.seen_ns.load(std::memory_order_acquire);
   if (now_ns > seen && now_ns - seen > kGrantLifeNs) return bytes;
   if (grant != LinkGrant::kWindow) return 0;
-  const uint64_t window = uint64_t{words.window_kib[direction].load(std::memory_order_relaxed)} << 10;
+  const uint64_t window = WindowOf(direction);
   const uint64_t piece = std::min(bytes, std::clamp(window / 2, kLeastPiece, kMostPiece));
   const std::lock_guard lock(mutex_);
-  MarkRest(direction, now_ns);
   const uint64_t under_way = UnderWay(direction, now_ns);
   if (under_way == 0) return piece;
   const uint64_t doublings =
       std::min((now_ns - sides_[direction].last_finished_ns) / kPiecePatienceNs, kMostDoublings);
-  return under_way + piece <= (std::max(window, 2 * kLeastPiece) << doublings) ? piece : 0;
+  if (under_way + piece <= window << doublings) return piece;
+  MarkRest(direction, now_ns);
+  return 0;
+}
+
+uint64_t LinkGate::WindowOf(uint32_t direction) const {
+  const uint64_t kib = grant().window_kib[direction].load(std::memory_order_relaxed);
+  return std::max(kib << 10, 2 * kLeastPiece);
 }
 
 uint64_t LinkGate::UnderWay(uint32_t direction, uint64_t now_ns) {
@@ -53,9 +60,10 @@ uint64_t LinkGate::UnderWay(uint32_t direction, uint64_t now_ns) {
 void LinkGate::Note(uint32_t direction, uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   const uint64_t now = surroundings_.NowNs();
-  if (UnderWay(direction, now) == 0) sides_[direction].last_finished_ns = now;
-  sides_[direction].unmarked += bytes;
-  MarkRest(direction, now);
+  Side& side = sides_[direction];
+  if (UnderWay(direction, now) == 0) side.last_finished_ns = now;
+  side.unmarked += bytes;
+  if (side.unmarked >= WindowOf(direction) / kMarksInWindow) MarkRest(direction, now);
 }
 
 // What found all marks outstanding gets one when there is one.
@@ -94,7 +102,7 @@ uint64_t LinkGate::Await(uint32_t direction, uint64_t bytes, const std::atomic<b
       if ((piece = MayPass(direction, bytes, now)) != 0) break;
       const bool closed = seen == static_cast<uint32_t>(LinkGrant::kClosed);
       if (now - begin < kPieceSpinNs && !closed) continue;
-      surroundings_.Sleep(grant, seen, closed ? kPieceSleepNs : kPieceNapNs);
+      surroundings_.Sleep(grant, seen, closed ? kClosedSleepNs : kPieceNapNs);
     }
     words_.waiting[direction].fetch_sub(1);
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where a copy between host and device waits for its VM's part of the link (docs/sharing.md). One for each worker and GPU.
 //
-// While others copy as well, a large copy goes to the driver in pieces, of which few are under way, so that a small copy of
-// another VM waits for little, and what a VM is ahead of the others is soon known. Small copies never wait. As the gate
+// While others copy much as well, a large copy goes to the driver in pieces, of which two or a few are under way: enough that
+// the link never waits for this process, and so few that a VM which is to wait soon does. Small copies never wait. As the gate
 // (gate.h) it delays in the thread that would call the driver and never for ever: a closed grant is the daemon's, which closes
 // it only while others get on; it is ignored 50 ms after the daemon was last seen; and what may be under way doubles every
 // 10 ms in which nothing is finished, because the stream may wait for something else.
@@ -34,7 +34,9 @@ class LinkSurroundings {
 class LinkGate {
  public:
   static constexpr uint64_t kSmallBytes = 16 << 10;  // of a copy that never waits
-  static constexpr uint64_t kLeastPiece = 64 << 10, kMostPiece = 512 << 10;
+  static constexpr uint64_t kLeastPiece = 64 << 10, kMostPiece = 16 << 20;
+  // How long a thread that waits for a piece looks for its end without sleeping, and how long it sleeps between two looks then.
+  static constexpr uint64_t kPieceSpinNs = 20'000, kPieceNapNs = 50'000;
 
   // All outlive the gate. `words` are this worker's own and all zero.
   LinkGate(const LinkGrantWords& grant, LinkWords& words, LinkSurroundings& surroundings)
@@ -77,8 +79,8 @@ class LinkGate {
     std::array<Mark, kLinkMarks> marks{};
     uint32_t last_value = 0;
     uint64_t unmarked = 0;  // bytes that passed and have no mark behind them
-    uint64_t last_finished_ns =
-        0;  // when a piece was last seen done, or the first of those under way was given
+    // When a piece was last seen done, or the first of those under way was given.
+    uint64_t last_finished_ns = 0;
   };
   const LinkGrantWords& grant() const { return *grant_.load(std::memory_order_acquire); }
   LinkGrant GrantOf(uint32_t direction) const {
@@ -93,6 +95,7 @@ class LinkGate {
   void Note(uint32_t direction, uint64_t bytes);
   void MarkRest(uint32_t direction, uint64_t now_ns);
   uint64_t UnderWay(uint32_t direction, uint64_t now_ns);
+  uint64_t WindowOf(uint32_t direction) const;
 
   std::atomic<const LinkGrantWords*> grant_;
   LinkWords& words_;
