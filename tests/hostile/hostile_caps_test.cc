@@ -2,12 +2,15 @@
 // What a session may make its worker hold, and messages that no library sends, which end it with one line.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <thread>
+#include <vector>
 
 #include "ivshmem_ring/messages/address_windows.h"
 #include "ivshmem_ring/messages/copy_messages.h"
@@ -139,6 +142,68 @@ TEST(CompiledKernels, AFolderBeyondItsQuotaIsEmptied) {
     }
     EXPECT_EQ(guest.HowItEnded(), "");
   }
+  std::filesystem::remove_all(base);
+}
+
+// A guest of that user in a process of its own, which has a session until `go_on` is closed.
+pid_t StartGuestOf(uid_t user, const HostileDaemon& daemon, const int (&has_opened)[2],
+                   const int (&go_on)[2]) {
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  close(go_on[1]);
+  if (setresgid(user, user, user) != 0 || setresuid(user, user, user) != 0) _exit(2);
+  HostileGuest guest(daemon);
+  char word = guest.Open() ? 'y' : 'n';
+  if (write(has_opened[1], &word, 1) != 1 || read(go_on[0], &word, 1) != 0) _exit(3);
+  _exit(0);
+}
+
+// What one scope has compiled is no other's to find: by the time of a compilation it would learn what that one runs.
+TEST(CompiledKernels, EachScopeHasAFolderThatNoOtherCanEnter) {
+  if (geteuid() != 0) GTEST_SKIP() << "own users need root";
+  if (getenv("CAUSEWAY_TEST_SOCKET") != nullptr) GTEST_SKIP() << "another's daemon has another's folder";
+  char pattern[] = "/tmp/causeway-test-XXXXXX";
+  const std::string base = mkdtemp(pattern);
+  chmod(base.c_str(), 0755);
+  const HostileDaemon daemon({.environment = {{"CUDA_CACHE_PATH", base}}});
+  chmod(daemon.folder().c_str(), 0755);
+  chmod(daemon.socket().c_str(), 0666);
+  int has_opened[2], go_on[2];
+  ASSERT_EQ(pipe(has_opened), 0);
+  ASSERT_EQ(pipe(go_on), 0);
+  std::vector<pid_t> guests;
+  for (const uid_t user : {0, 12345, 12346}) {
+    guests.push_back(StartGuestOf(user, daemon, has_opened, go_on));
+    char word = 0;
+    ASSERT_EQ(read(has_opened[0], &word, 1), 1);
+    EXPECT_EQ(word, 'y') << "user " << user;
+  }
+  std::set<std::string> folders, linked;
+  std::set<uid_t> owners;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(base)) {
+    // By its daemon's link each worker's driver finds one of them; a spare's leads nowhere.
+    if (entry.is_symlink()) {
+      const auto target = std::filesystem::read_symlink(entry.path());
+      if (target.filename() == "kernels") linked.insert(target);
+    }
+    if (entry.is_symlink() || entry.path().filename() != "kernels") continue;
+    folders.insert(entry.path());
+    struct stat found {};
+    ASSERT_EQ(stat(entry.path().c_str(), &found), 0);
+    EXPECT_EQ(found.st_mode & 07777, 0700u) << entry.path();
+    owners.insert(found.st_uid);
+  }
+  EXPECT_EQ(folders.size(), 3u);
+  EXPECT_EQ(owners.size(), 3u);
+  EXPECT_EQ(owners.count(0), 0u);
+  EXPECT_EQ(linked, folders);
+  close(go_on[1]);
+  for (const pid_t guest : guests) {
+    int status = -1;
+    EXPECT_EQ(waitpid(guest, &status, 0), guest);
+    EXPECT_EQ(status, 0);
+  }
+  for (const int end : {has_opened[0], has_opened[1], go_on[0]}) close(end);
   std::filesystem::remove_all(base);
 }
 

@@ -18,6 +18,12 @@ target_link_libraries(objects_test PRIVATE causeway_worker_core causeway_options
 add_test(NAME objects COMMAND objects_test)
 set_tests_properties(objects PROPERTIES LABELS unit TIMEOUT 60)
 
+# Byte strings that the guest sends in pieces.
+add_executable(blob_test blob_test.cc)
+target_link_libraries(blob_test PRIVATE causeway_worker_core causeway_options GTest::gtest_main)
+add_test(NAME blobs COMMAND blob_test)
+set_tests_properties(blobs PROPERTIES LABELS unit TIMEOUT 60)
+
 # What of a fatbin the guest sends.
 add_executable(fatbin_test fatbin_test.cc ${PROJECT_SOURCE_DIR}/guest_lib/code/fatbin.cc)
 target_link_libraries(fatbin_test PRIVATE causeway_options GTest::gtest_main)

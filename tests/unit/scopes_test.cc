@@ -21,6 +21,7 @@
 #include "host_backend/daemon/pool/own_spares.h"
 #include "host_backend/daemon/pool/worker_queue.h"
 #include "host_backend/daemon/process/log.h"
+#include "host_backend/daemon/region/vain_wakes.h"
 #include "host_backend/daemon/scopes/scopes.h"
 #include "host_backend/daemon/servers/flight_store.h"
 
@@ -464,6 +465,31 @@ TEST(FlightStoreTest, AScopeForgetsItsOwnEndedSessions) {
   EXPECT_TRUE(store.Answer(quiet, "vm:quiet").ok());
   EXPECT_FALSE(store.Answer(quiet + 1, "vm:loud").ok()) << "its own oldest";
   EXPECT_FALSE(store.Answer(quiet, "vm:loud").ok()) << "another scope's";
+}
+
+// Every word of every slot of one region claims a sleeper, in every look; beside it is a region whose words are true.
+TEST(VainWakesTest, ARegionThatLiesCostsOneCallALook) {
+  alignas(64) const char places[128]{};  // nothing of a region is used but where it lies
+  const auto* lies = reinterpret_cast<const Region*>(&places[0]);
+  const auto* is_true = reinterpret_cast<const Region*>(&places[64]);
+  constexpr uint64_t kLooks = 10'000;
+  constexpr uint32_t kSlots = 16;
+  VainWakes vain_wakes;
+  uint64_t calls = 0;
+  for (uint64_t look = 0; look < kLooks; ++look) {
+    vain_wakes.Begin();
+    for (uint32_t slot = 0; slot < kSlots && vain_wakes.MayLook(lies); ++slot) {
+      vain_wakes.Add(lies, VainWakes::kMostOfSlot);
+      calls += VainWakes::kMostOfSlot;
+    }
+    EXPECT_TRUE(vain_wakes.MayLook(is_true));
+    vain_wakes.Add(is_true, 0);
+  }
+  EXPECT_LE(calls, kLooks + VainWakes::kMostDebt + VainWakes::kMostOfSlot);
+  EXPECT_GE(calls, kLooks - VainWakes::kMostOfSlot) << "it is looked at again";
+  // Once it has stopped, nothing is left of its debt.
+  for (uint32_t look = 0; look <= VainWakes::kMostOfSlot; ++look) vain_wakes.Begin();
+  EXPECT_TRUE(vain_wakes.MayLook(lies));
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # A host with cgroups of version 2, in a VM: causewayd on the software GPU there, and two of its users. One that uses up
-# its memory or its threads loses its own session; the other's goes on. Without the hierarchy it is said once.
+# its memory or its threads loses its own session; the other's goes on. The bounds of the processor are those that are
+# configured; that they hold is the kernel's matter. Without the hierarchy it is said once.
 # usage: vm_cgroups.sh BUILD_DIR
 # exit status: 0 all held; 77 QEMU or a guest kernel is missing; else failed
 set -euo pipefail
@@ -22,6 +23,8 @@ driver_library = "/lib/gpu/libcuda.so.1"
 local_region_mib = 64
 local_host_memory_mib = 96
 local_max_threads = 40
+local_cpu_weight = 70
+local_cpu_percent = 150
 log_file = "/tmp/causewayd.log"
 TOML
 TEXT
@@ -51,7 +54,7 @@ cat > "$work/commands" <<'TEXT'
 without:root sh /programs/serve.sh; grep -c 'have no cgroups of their own' /tmp/causewayd.log; sh /programs/stop.sh && rm /tmp/causewayd.log
 mount:root mount -t cgroup2 none /sys/fs/cgroup && sh /programs/serve.sh && ! grep 'have no cgroups' /tmp/causewayd.log
 & victim:gpu2 CAUSEWAY=local:/tmp/causeway.sock /programs/cgroup_client stay 12
-ready:root for i in $(seq 300); do grep -q begins /run/victim.out && break; sleep 0.1; done; cat /sys/fs/cgroup/causeway/scope-uid_3a1002/pids.max /sys/fs/cgroup/causeway/scope-uid_3a1002/memory.max
+ready:root for i in $(seq 300); do grep -q begins /run/victim.out && break; sleep 0.1; done; cd /sys/fs/cgroup/causeway/scope-uid_3a1002 && cat pids.max memory.max cpu.weight cpu.max
 small:gpu1 CAUSEWAY=local:/tmp/causeway.sock /programs/cgroup_client memory 32
 hog:gpu1 ! CAUSEWAY=local:/tmp/causeway.sock /programs/cgroup_client memory 512
 threads:gpu1 ! CAUSEWAY=local:/tmp/causeway.sock /programs/cgroup_client threads 60
@@ -69,7 +72,7 @@ status=0
 "$configs/run_vm.sh" --initramfs "$work/initramfs" --commands "$work/commands" --log "$work/console" --memory 1024 \
   --timeout "${VM_TIMEOUT_S:-300}" --program-timeout 60 || status=$?
 [ "$status" = 0 ] || fail "the VM ended with status $status."
-for line in 'without| 1' 'ready| 40' 'ready| 100663296' 'small| 32 MiB are written' 'again| 32 MiB are written' \
+for line in 'without| 1' 'ready| 40' 'ready| 100663296' 'ready| 70' 'ready| 150000 100000' 'small| 32 MiB are written' 'again| 32 MiB are written' \
   'victim| unharmed' 'left| 1'; do
   grep -qaFx "$line" "$work/console" || fail "'$line' is missing."
 done

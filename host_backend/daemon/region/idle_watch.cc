@@ -14,7 +14,6 @@ namespace {
 // how many sessions sleep: at 1 ms 2.7 % of a processor for one session and 3.2 % for 100, on a small virtual
 // machine where waking up takes 25 us.
 constexpr timespec kBusyPause{0, 500'000}, kQuietPause{0, 1'000'000};
-constexpr uint32_t kMaxDebt = 64;       // one look at a slot adds as much at the most, and one
 constexpr uint32_t kQuietLooks = 2000;  // that woke nobody
 
 }  // namespace
@@ -49,18 +48,14 @@ void IdleWatch::Remove(const Region& region, uint32_t slot) {
   before = std::exchange(watched_, std::move(watched));
 }
 
-// Words that claim a sleeper where none is cost a system call each. A region whose words do so again and
-// again is passed over until its debt is paid off, which is one call a look.
 bool IdleWatch::Look(const List& all) {
   bool any = false;
-  for (auto debt = debts_.begin(); debt != debts_.end();)
-    debt = --debt->second == 0 ? debts_.erase(debt) : ++debt;
+  vain_wakes_.Begin();
   for (const Watched& watched : all) {
-    const auto debt = debts_.find(watched.region.get());
-    if (debt != debts_.end() && debt->second > kMaxDebt) continue;
+    if (!vain_wakes_.MayLook(watched.region.get())) continue;
     const Region::Wakes wakes = watched.region->WakeSleepers(watched.slot);
     any |= wakes.woken != 0;
-    if (wakes.vain != 0) debts_[watched.region.get()] += wakes.vain;
+    vain_wakes_.Add(watched.region.get(), wakes.vain);
   }
   return any;
 }

@@ -3,13 +3,13 @@
 // in the host's kernel. One thread looks at the rings of all such sessions, so that none of theirs has to.
 #pragma once
 #include <condition_variable>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include "host_backend/daemon/region/region.h"
+#include "host_backend/daemon/region/vain_wakes.h"
 
 namespace causeway::daemon {
 
@@ -37,7 +37,7 @@ class IdleWatch {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::shared_ptr<const List> watched_ = std::make_shared<List>();  // replaced, never changed
-  std::map<const Region*, uint32_t> debts_;                         // vain wakes, of regions that have any
+  VainWakes vain_wakes_;                                            // the thread's
   bool stop_ = false;
   std::thread thread_;
 };

@@ -42,7 +42,7 @@ std::unique_ptr<Session> MakeSession(std::unique_ptr<ServerTransport> transport,
   auto dispatcher = std::make_shared<Dispatcher>(*session, connection);
   session->Own(std::make_shared<Channels>(*session, *dispatcher, connection));
   session->Own(std::move(dispatcher));
-  session->Own(std::make_shared<Blobs>(region.bytes));
+  session->Own(std::make_shared<Blobs>(Blobs::MostFor(region.bytes)));
   auto arenas = std::make_shared<Arenas>(*session, region);
   auto callbacks = std::make_shared<Callbacks>();
   SetCurrentCallbacks(callbacks);

@@ -5,7 +5,9 @@
 
 namespace causeway::host {
 
-Blobs::Blobs(uint64_t region_bytes) : most_(std::clamp(region_bytes, uint64_t{1} << 30, kMaxBlobBytes)) {}
+uint64_t Blobs::MostFor(uint64_t region_bytes) {
+  return std::clamp(region_bytes, uint64_t{1} << 30, kMaxBlobBytes);
+}
 
 void Blobs::Begin(uint32_t channel, uint64_t bytes) {
   taken_.fetch_sub(sent_[channel].size());

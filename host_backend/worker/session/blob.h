@@ -19,9 +19,10 @@ class Blobs : public SessionPart {
  public:
   static constexpr uint64_t kEnd = 64;  // zeros behind every blob
 
-  // Those of all channels together are as large as the VM's shared memory, 1 GiB at least: NVIDIA's largest
-  // library is 0.7 GiB.
-  explicit Blobs(uint64_t region_bytes);
+  // Those of all channels together have at most so many bytes.
+  explicit Blobs(uint64_t most) : most_(most) {}
+  // As many as the VM's shared memory has, 1 GiB at least, because NVIDIA's largest library is 0.7 GiB, and kMaxBlobBytes at most.
+  static uint64_t MostFor(uint64_t region_bytes);
 
   // A new one begins, of about so many bytes.
   void Begin(uint32_t channel, uint64_t bytes);
