@@ -96,18 +96,18 @@ Result<Profile> ParseProfile(const std::string& name, std::string_view text) {
   return profile;
 }
 
-ChosenProfile ChooseProfile(const DriverIdentity& identity, Kind kind) {
+ChosenProfile ChooseProfile(const DriverIdentity& identity, Kind kind, std::span<const ProfileText> among) {
   const std::string prefix = identity.driver + (kind == Kind::kCuda ? "-cuda" : "-nvml");
   const Version wanted = ParseVersion(identity.version);
   const ProfileText* nearest = nullptr;
   uint64_t least = 0;
-  for (unsigned i = 0; i < kProfileCount; ++i) {
-    const std::string_view name = kProfiles[i].name;
+  for (const ProfileText& each : among) {
+    const std::string_view name = each.name;
     if (name.substr(0, prefix.size()) != prefix) continue;
     const std::string_view version = name.substr(std::min(name.size(), prefix.size() + 1));
     const uint64_t distance = Distance(ParseVersion(version), wanted);
     if (nearest != nullptr && distance >= least) continue;
-    nearest = &kProfiles[i];
+    nearest = &each;
     least = distance;
   }
   if (nearest == nullptr) return {};  // base rules alone; a test sees to it that this does not happen

@@ -10,6 +10,7 @@
 #pragma once
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,18 +49,22 @@ struct ChosenProfile {
   bool exact = false;  // made for this very version; otherwise it is the nearest version's
 };
 
-// It always finds one.
-ChosenProfile ChooseProfile(const DriverIdentity& identity, Kind kind);
-
-// What the worker's own code, the C++ library and libc need with any driver.
-const Profile* BaseProfile();
-
-// All that are compiled in; the base profile is called "worker".
 struct ProfileText {
   const char* name;
   const char* text;
 };
+// All that are compiled in; the base profile is called "worker".
 extern const ProfileText kProfiles[];
 extern const unsigned kProfileCount;
+
+// Of these profiles, which have one of the driver, that of the version itself or else of the nearest one.
+ChosenProfile ChooseProfile(const DriverIdentity& identity, Kind kind, std::span<const ProfileText> among);
+// Of all that are compiled in. It always finds one.
+inline ChosenProfile ChooseProfile(const DriverIdentity& identity, Kind kind) {
+  return ChooseProfile(identity, kind, {kProfiles, kProfileCount});
+}
+
+// What the worker's own code, the C++ library and libc need with any driver.
+const Profile* BaseProfile();
 
 }  // namespace causeway::sandbox

@@ -37,6 +37,9 @@ constexpr bool kSanitized = true;  // workers have no filter then
 constexpr bool kSanitized = false;
 #endif
 
+// Of configurations that do not name others.
+constexpr uint32_t kFirstUser = 2'000'000'000, kUsers = 65'536;
+
 enum class Outcome { Ends, Refused, Works };
 struct NamedAttack {
   const char* name;
@@ -190,6 +193,99 @@ TEST_F(TakenWorker, OpensTheNodesOfItsGpusAlone) {
   }
 }
 
+// From here on this process and all that it starts are told that the kernel has no Landlock.
+void HideLandlock() {
+  sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_landlock_create_ruleset, 0, 1),
+                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+                        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+  const sock_fprog program{std::size(code), code};
+  ASSERT_EQ(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program), 0) << strerror(errno);
+}
+
+// What an older kernel leaves of the sandbox.
+void AttackWithoutLandlock() {
+  HideLandlock();
+  const Bait bait;
+  HostileDaemon daemon({.environment = {{"SOFTWARE_GPU_ATTACKED_FILE", kReadable}}});
+  // What users, namespaces and the filter hold by themselves.
+  const std::set<std::string> held = {"OpenAFileOfSharedMemory",
+                                      "OpenPhysicalMemory",
+                                      "ReadTheDaemonsMemory",
+                                      "HasCapabilities",
+                                      "Fork",
+                                      "OpenASocket"};
+  size_t made = 0;
+  for (size_t i = 0; i < std::size(kAttacks); ++i) {
+    if (!held.contains(kAttacks[i].name)) continue;
+    SCOPED_TRACE(kAttacks[i].name);
+    HostileGuest guest(daemon);
+    ASSERT_TRUE(guest.Open()) << guest.refusal();
+    guest.RetainPrimary();
+    const Answer answer = Attack(guest, kAttackBytes + i);
+    EXPECT_EQ(answer.lost, kAttacks[i].outcome == Outcome::Ends);
+    if (!answer.lost) {
+      EXPECT_EQ(answer.result, uint32_t(CUDA_ERROR_NOT_PERMITTED));
+    }
+    ++made;
+  }
+  EXPECT_EQ(made, held.size());
+  EXPECT_EQ(daemon.CountInLog("this kernel has no Landlock"), 1u) << daemon.Log();
+}
+
+TEST_F(TakenWorker, WithoutLandlockTheRestHoldsAndItIsSaidOnce) {
+  const pid_t child = fork();  // the filter cannot be taken back
+  if (child == 0) {
+    AttackWithoutLandlock();
+    fflush(stdout);
+    _exit(HasFailure() ? 1 : 0);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+// Workers of CUDA and of NVML: users, capabilities and the filter of each thread, and the namespaces.
+TEST(HostileSandbox, WorkersOfBothKindsAreConfined) {
+  if (kSanitized) GTEST_SKIP() << "workers of sanitized builds have no filter";
+  if (geteuid() != 0) GTEST_SKIP() << "own users need root";
+  if (!OnSoftwareGpu()) GTEST_SKIP() << "NVIDIA's NVML is beside no library that a test chooses";
+  HostileDaemon daemon;
+  for (const SessionKind kind : {SessionKind::kCuda, SessionKind::kManagement}) {
+    SCOPED_TRACE(kind == SessionKind::kCuda ? "CUDA" : "NVML");
+    HostileGuest guest(daemon);
+    HostileGuest::Options options;
+    options.edit = [&](OpenBlock& block) { block.kind = kind; };
+    options.agree = false;
+    ASSERT_TRUE(guest.Open(options)) << guest.refusal();
+    // From then on it looks at what the guest sends.
+    const auto& control = *reinterpret_cast<HostControl*>(guest.base() + SlotOffset(0) + kHostControlOffset);
+    ASSERT_TRUE(WaitFor([&] { return LoadAcquire(control.ready) == 1; }));
+    const std::string proc = "/proc/" + std::to_string(guest.worker().pid());
+    size_t threads = 0;
+    for (const auto& task : std::filesystem::directory_iterator(proc + "/task")) {
+      std::ifstream file(task.path() / "status");
+      const std::string status{std::istreambuf_iterator<char>(file), {}};
+      for (const char* line :
+           {"CapInh:\t0000000000000000\n", "CapPrm:\t0000000000000000\n", "CapEff:\t0000000000000000\n",
+            "CapAmb:\t0000000000000000\n", "NoNewPrivs:\t1\n", "Seccomp:\t2\n"})
+        EXPECT_NE(status.find(line), std::string::npos) << line << status;
+      unsigned users[4] = {};
+      sscanf(status.c_str() + status.find("\nUid:"), "\nUid: %u %u %u %u", &users[0], &users[1], &users[2],
+             &users[3]);
+      for (const unsigned user : users) EXPECT_TRUE(user >= kFirstUser && user < kFirstUser + kUsers) << user;
+      ++threads;
+    }
+    EXPECT_GT(threads, 0u);
+    for (const char* space : {"net", "ipc", "uts", "mnt"}) {
+      const std::string link = std::string("/ns/") + space;
+      EXPECT_NE(std::filesystem::read_symlink(proc + link),
+                std::filesystem::read_symlink("/proc/self" + link))
+          << space;
+    }
+  }
+}
+
 // A filter of one thread, as the kernel runs it.
 class InstalledFilter {
  public:
@@ -259,9 +355,6 @@ class InstalledFilter {
  private:
   std::vector<sock_filter> program_;
 };
-
-// Of configurations that do not name others.
-constexpr uint32_t kFirstUser = 2'000'000'000, kUsers = 65'536;
 
 constexpr uint32_t kX86_64 = 0xc000003e;  // AUDIT_ARCH_X86_64
 

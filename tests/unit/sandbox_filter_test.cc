@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "host_backend/sandbox/filter.h"
+#include "host_backend/sandbox/profile.h"
 
 using domid_t = unsigned short;  // Linux's header uses it and does not say what it is
 #include <xen/evtchn.h>
@@ -58,6 +59,38 @@ TEST(SandboxFilter, EveryProfileMakesAProgramThatTheKernelTakes) {
       EXPECT_GT(program.value().size(), 10u) << kProfiles[i].name;
       EXPECT_LE(program.value().size(), size_t{BPF_MAXINSNS}) << kProfiles[i].name;
     }
+  }
+}
+
+// A driver of a version that has no profile gets the nearest one's, in its own branch if there is any, and never none.
+TEST(SandboxFilter, AnUnknownVersionGetsTheNearestProfile) {
+  constexpr ProfileText kSome[] = {{"worker", "read\n"},
+                                   {"nvidia-cuda-570.10.01", "read\n"},
+                                   {"nvidia-cuda-570.99.02", "read\n"},
+                                   {"nvidia-cuda-580.10.01", "read\n"},
+                                   {"nvidia-nvml-575.01.01", "read\n"},
+                                   {"software-cuda", "read\n"}};
+  const auto choose = [&](const char* version) {
+    const ChosenProfile chosen = ChooseProfile({"nvidia", version}, Kind::kCuda, kSome);
+    EXPECT_EQ(chosen.profile.calls.size(), 1u);
+    return chosen.profile.name + (chosen.exact ? ", exactly" : "");
+  };
+  EXPECT_EQ(choose("570.99.02"), "nvidia-cuda-570.99.02, exactly");
+  EXPECT_EQ(choose("570.99.03"), "nvidia-cuda-570.99.02");
+  EXPECT_EQ(choose("570.12"), "nvidia-cuda-570.10.01");
+  EXPECT_EQ(choose("580.99.02"), "nvidia-cuda-580.10.01") << "nearer than another branch's";
+  EXPECT_EQ(choose("9999.0.0"), "nvidia-cuda-580.10.01");
+  EXPECT_EQ(choose(""), "nvidia-cuda-570.10.01") << "the version is not known";
+  EXPECT_EQ(ChooseProfile({"nvidia", "580.10.01"}, Kind::kManagement, kSome).profile.name,
+            "nvidia-nvml-575.01.01");
+  // Of those that are compiled in.
+  for (const Kind kind : {Kind::kCuda, Kind::kManagement}) {
+    for (const char* version : {"", "1.0", "535.104.05", "9999.0"}) {
+      const ChosenProfile chosen = ChooseProfile({"nvidia", version}, kind);
+      EXPECT_FALSE(chosen.exact) << version;
+      EXPECT_GT(chosen.profile.calls.size(), 10u) << version;
+    }
+    EXPECT_TRUE(ChooseProfile({"software", ""}, kind).exact);
   }
 }
 
