@@ -18,6 +18,9 @@ class StreamLayer {
   // their order.
   virtual void TakeOutput(std::vector<std::byte>& wire) = 0;
 
+  // How many bytes of the socket to wait for where the next `plain` bytes are to be opened: no more than have to come for them, `most`
+  // at most, and where the peer fills its records an end of one. The thread that reads.
+  virtual size_t Wanted(size_t plain, size_t most) const { return plain < most ? plain : most; }
   // Bytes of the socket. They have to stay where they are until Open has answered 0. One thread calls this and Open.
   virtual void Received(std::span<const std::byte> wire) = 0;
   // Copies of them what is not used yet, so that they need not stay.

@@ -22,6 +22,8 @@ namespace {
 
 constexpr size_t kSealTogetherBytes = 16u << 10;  // a record of TLS
 constexpr size_t kSealPieceBytes = 128u << 10;
+// What is received at once where much was received as bulk bytes before: some headers and records.
+constexpr size_t kMuchBulk = 64u << 10, kBehindBulkBytes = 512;
 
 std::string ErrnoText() {
   return std::generic_category().message(errno);
@@ -235,7 +237,7 @@ uint32_t TcpConnection::SecondsUnacknowledged() {
   return seconds;
 }
 
-ssize_t TcpConnection::ReceiveRaw(std::span<std::byte> out, const WaitPolicy* policy) {
+ssize_t TcpConnection::ReceiveRaw(std::span<std::byte> out, const WaitPolicy* policy, int wait_flags) {
   const auto receive = [&](int flags) {
     ssize_t received;
     while ((received = recv(fd_, out.data(), out.size(), flags)) < 0 && errno == EINTR) continue;
@@ -244,7 +246,7 @@ ssize_t TcpConnection::ReceiveRaw(std::span<std::byte> out, const WaitPolicy* po
   // A thread that waits for the rest of a frame may be the one that looks after a silent peer each second.
   const auto receive_waiting = [&] {
     ssize_t received;
-    while ((received = receive(0)) < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+    while ((received = receive(wait_flags)) < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
       if (idle_ != nullptr) idle_();
     return received;
   };
@@ -259,15 +261,17 @@ ssize_t TcpConnection::ReceiveRaw(std::span<std::byte> out, const WaitPolicy* po
   return receive_waiting();
 }
 
-ssize_t TcpConnection::Receive(std::span<std::byte> out, const WaitPolicy* policy) {
-  if (layer_ == nullptr) return ReceiveRaw(out, policy);
+ssize_t TcpConnection::Receive(std::span<std::byte> out, const WaitPolicy* policy, bool whole) {
+  if (layer_ == nullptr) return ReceiveRaw(out, policy, 0);
   while (true) {
     const ptrdiff_t opened = layer_->Open(out);
     layer_ended_ = opened < 0;
     if (opened != 0) return std::max<ptrdiff_t>(opened, 0);  // the end of the layer is that of the stream
-    const ssize_t received = ReceiveRaw(wire_, policy);
+    const std::span<std::byte> wire =
+        std::span(wire_).first(whole ? layer_->Wanted(out.size(), wire_.size()) : wire_.size());
+    const ssize_t received = ReceiveRaw(wire, policy, whole ? MSG_WAITALL : 0);
     if (received <= 0) return received;
-    layer_->Received(std::span(wire_).first(static_cast<size_t>(received)));
+    layer_->Received(wire.first(static_cast<size_t>(received)));
   }
 }
 
@@ -277,6 +281,11 @@ std::span<std::byte> TcpConnection::MakeRoom() {
   return std::span(buffer_).subspan(end_);
 }
 
+std::span<std::byte> TcpConnection::MakeRoomBehindBulk() {
+  const std::span<std::byte> room = MakeRoom();
+  return std::exchange(behind_bulk_, false) ? room.first(std::min(room.size(), kBehindBulkBytes)) : room;
+}
+
 void TcpConnection::NoteEnd(ssize_t received) {
   reason_ =
       received == 0 ? "the peer closed the connection" : "receiving from the peer failed: " + ErrnoText();
@@ -284,7 +293,7 @@ void TcpConnection::NoteEnd(ssize_t received) {
 
 TcpConnection::Filled TcpConnection::Fill(const WaitPolicy* policy) {
   for (;;) {
-    const ssize_t received = Receive(MakeRoom(), policy);
+    const ssize_t received = Receive(MakeRoomBehindBulk(), policy);
     if (received > 0) {
       end_ += static_cast<size_t>(received);
       NoteReceived(static_cast<size_t>(received));
@@ -297,7 +306,7 @@ TcpConnection::Filled TcpConnection::Fill(const WaitPolicy* policy) {
 
 bool TcpConnection::OpenReceived() {
   if (layer_ == nullptr) return false;
-  const ptrdiff_t opened = layer_->Open(MakeRoom());
+  const ptrdiff_t opened = layer_->Open(MakeRoomBehindBulk());
   if (opened <= 0) return false;
   end_ += static_cast<size_t>(opened);
   if (resumption_ != nullptr) resumption_->NoteReceived(static_cast<size_t>(opened));
@@ -305,13 +314,14 @@ bool TcpConnection::OpenReceived() {
 }
 
 bool TcpConnection::Read(std::span<std::byte> out) {
+  behind_bulk_ = out.size() >= kMuchBulk;
   const size_t taken = std::min(out.size(), end_ - begin_);
   if (taken != 0) std::memcpy(out.data(), &buffer_[begin_], taken);
   begin_ += taken;
   out = out.subspan(taken);
   constexpr WaitPolicy kSleep{.spin_us = 0};
   while (!out.empty()) {
-    const ssize_t received = Receive(out, &kSleep);
+    const ssize_t received = Receive(out, &kSleep, true);
     if (received > 0) {
       NoteReceived(static_cast<size_t>(received));
       out = out.subspan(static_cast<size_t>(received));

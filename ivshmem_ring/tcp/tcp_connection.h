@@ -166,11 +166,15 @@ class TcpConnection {
   bool SendUnsent(bool waits, std::string* failure);  // true: there is none any more
   // True: it was sent whole. Otherwise *failure, or the socket is full and the parts' rest lies in `vectors`.
   bool SendVectors(std::span<iovec>* vectors, bool waits, std::string* failure);
-  // As recv: 0 at the end of the stream, -1 and EAGAIN where nothing came. `policy` as in Fill.
-  ssize_t Receive(std::span<std::byte> out, const WaitPolicy* policy);
-  ssize_t ReceiveRaw(std::span<std::byte> out, const WaitPolicy* policy);
+  // As recv: 0 at the end of the stream, -1 and EAGAIN where nothing came. `policy` as in Fill. `whole`: all of `out` comes, and the
+  // peer waits for nothing before.
+  ssize_t Receive(std::span<std::byte> out, const WaitPolicy* policy, bool whole = false);
+  ssize_t ReceiveRaw(std::span<std::byte> out, const WaitPolicy* policy, int flags);
   // The room behind what is buffered, which it moves to the beginning where that is necessary.
   std::span<std::byte> MakeRoom();
+  // The same for what follows bulk bytes, which is probably a small record and bulk bytes again: they are to be received where they
+  // belong, and not here first.
+  std::span<std::byte> MakeRoomBehindBulk();
   // After Receive has given `received`, which is not positive.
   void NoteEnd(ssize_t received);
   // The same; true: the connection has gone on over another socket since.
@@ -202,6 +206,7 @@ class TcpConnection {
   std::vector<std::byte> buffer_;         // [begin_, end_) was received and not yet read
   size_t begin_ = 0;
   size_t end_ = 0;
+  bool behind_bulk_ = false;
   std::string reason_;
   bool layer_ended_ = false;  // the layer takes nothing more; the reading thread's
   std::atomic<uint64_t> receipts_{0};

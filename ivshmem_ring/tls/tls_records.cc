@@ -212,6 +212,17 @@ void TlsRecords::TakeOutput(std::vector<std::byte>& wire) {
   std::swap(wire, output_);
 }
 
+// A record that is cut is copied to be put together, and is rare where each wait ends with one.
+size_t TlsRecords::Wanted(size_t plain, size_t most) const {
+  constexpr size_t kOverhead = kHeaderBytes + 1 + kTagBytes, kRecord = kMostPlainBytes + kOverhead;
+  const size_t have = std::min(partial_.size(), kRecord - 1);
+  const size_t records = (plain + kMostPlainBytes - 1) / kMostPlainBytes;
+  const size_t wanted = plain + records * kOverhead;
+  if (wanted <= have) return 1;
+  if (wanted - have <= most) return wanted - have;
+  return most + have < kRecord ? most : (most + have) / kRecord * kRecord - have;
+}
+
 void TlsRecords::Received(std::span<const std::byte> wire) {
   input_ = wire;
 }

@@ -42,6 +42,7 @@ class TlsRecords final : public StreamLayer {
 
   bool Seal(std::span<const std::byte> plain) override;
   void TakeOutput(std::vector<std::byte>& wire) override;
+  size_t Wanted(size_t plain, size_t most) const override;
   void Received(std::span<const std::byte> wire) override;
   void KeepReceived() override;
   ptrdiff_t Open(std::span<std::byte> plain) override;

@@ -362,6 +362,39 @@ TEST(TlsRecords, NothingIsReadOfAForgedRecord) {
   }
 }
 
+// A thread that waits for bulk bytes waits until the socket has as many as Wanted says: more than will ever come would be a hang.
+TEST(TlsRecords, NoMoreIsWantedThanComes) {
+  constexpr size_t kMost = 128u << 10, kRecord = (16u << 10) + 22;
+  for (const size_t part : {size_t{1} << 20, size_t{16} << 10, size_t{16'383}, size_t{5'000}, size_t{1}}) {
+    Pair pair(MakeKey('a'), MakeKey('a'));
+    ASSERT_TRUE(pair.ShakeHands());
+    const Bytes sent = RandomBytes(part == 1 ? 300 : 1u << 20, 1);
+    Bytes wire;
+    for (size_t at = 0; at < sent.size(); at += part) {
+      Bytes some;
+      pair.guest->Seal(std::span(sent).subspan(at, std::min(part, sent.size() - at)));
+      pair.guest->TakeOutput(some);
+      wire.insert(wire.end(), some.begin(), some.end());
+    }
+    Bytes got(sent.size());
+    size_t opened = 0, taken = 0;
+    while (opened < got.size()) {
+      const size_t wanted = pair.host->Wanted(got.size() - opened, kMost);
+      ASSERT_GT(wanted, 0u);
+      ASSERT_LE(wanted, std::min(kMost, wire.size() - taken)) << part;
+      if (part >= kRecord - 22 && part % (kRecord - 22) == 0) {
+        EXPECT_TRUE(wanted % kRecord == 0 || wanted == wire.size() - taken) << "ends inside a record";
+      }
+      pair.host->Received(std::span(wire).subspan(taken, wanted));
+      taken += wanted;
+      for (ptrdiff_t more; (more = pair.host->Open(std::span(got).subspan(opened))) > 0;)
+        opened += size_t(more);
+    }
+    EXPECT_EQ(got, sent);
+    EXPECT_EQ(taken, wire.size());
+  }
+}
+
 TEST(TlsRecords, WhatIsNotOpenedYetIsNotHandedOver) {
   Pair pair(MakeKey('a'), MakeKey('a'));
   ASSERT_TRUE(pair.ShakeHands());
