@@ -125,6 +125,7 @@ std::unique_ptr<Session> OpenSession(const ReceivedAssignment& received, int con
   };
   auto session = MakeSession(OpenTransport(received, control, view, flight, resolve, stream), view);
   *holder = session.get();
+  if (*stream != nullptr) session->part<Arenas>().AddStaging((*stream)->StagingMemory());
   SayServing(view);
   return session;
 }

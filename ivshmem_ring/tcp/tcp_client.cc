@@ -81,9 +81,7 @@ TcpClient::Channel& TcpClient::At(uint32_t index) {
 
 std::byte* TcpClient::BulkBuffer(uint32_t index) {
   if (index >= kBulkBuffers) abort();  // the caller made the number
-  std::lock_guard lock(bulk_mutex_);
-  if (bulk_[index] == nullptr) bulk_[index] = MakeBulk();
-  return bulk_[index].get();
+  return bulk_.Buffer(index);
 }
 
 void TcpClient::StartReader() {

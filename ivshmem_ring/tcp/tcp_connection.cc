@@ -9,12 +9,14 @@
 #include <netinet/tcp.h>
 #include <sched.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <new>
 #include <utility>
 
 namespace causeway {
@@ -24,6 +26,8 @@ constexpr size_t kSealTogetherBytes = 16u << 10;  // a record of TLS
 constexpr size_t kSealPieceBytes = 128u << 10;
 // What is received at once where much was received as bulk bytes before: some headers and records.
 constexpr size_t kMuchBulk = 64u << 10, kBehindBulkBytes = 512;
+constexpr size_t kLargePage = 2u << 20;
+constexpr size_t kMappedBytes = size_t{kBulkBuffers} * kBulkBytes + kLargePage;  // with room for the boundary
 
 std::string ErrnoText() {
   return std::generic_category().message(errno);
@@ -38,6 +42,18 @@ void SetTcpOptions(int socket, const KeepAlive& keep_alive) {
   setsockopt(socket, IPPROTO_TCP, TCP_KEEPIDLE, &keep_alive.idle_s, sizeof keep_alive.idle_s);
   setsockopt(socket, IPPROTO_TCP, TCP_KEEPINTVL, &keep_alive.interval_s, sizeof keep_alive.interval_s);
   setsockopt(socket, IPPROTO_TCP, TCP_KEEPCNT, &keep_alive.probes, sizeof keep_alive.probes);
+}
+
+BulkMemory::BulkMemory()
+    : mapped_(mmap(nullptr, kMappedBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                   -1, 0)) {
+  if (mapped_ == MAP_FAILED) throw std::bad_alloc();
+  const uintptr_t address = reinterpret_cast<uintptr_t>(mapped_);
+  first_ = static_cast<std::byte*>(mapped_) + (kLargePage - address % kLargePage) % kLargePage;
+}
+
+BulkMemory::~BulkMemory() {
+  munmap(mapped_, kMappedBytes);
 }
 
 TcpConnection::TcpConnection(int fd, std::unique_ptr<StreamLayer> layer)

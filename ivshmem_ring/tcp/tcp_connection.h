@@ -11,11 +11,9 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <span>
 #include <string>
 #include <vector>
@@ -54,16 +52,23 @@ struct FrameHeader {
 };
 static_assert(sizeof(FrameHeader) == 16);
 
-// Memory of one staging buffer, all zero. Pages that are never touched take no memory.
-struct FreeBulk {
-  void operator()(std::byte* bytes) const { std::free(bytes); }
+// The memory of a session's staging buffers, one behind the other and all zero. Pages that are never touched take no memory.
+class BulkMemory {
+ public:
+  // Throws std::bad_alloc.
+  BulkMemory();
+  ~BulkMemory();
+  BulkMemory(const BulkMemory&) = delete;
+  BulkMemory& operator=(const BulkMemory&) = delete;
+  // kBulkBytes of them. The caller has checked the number.
+  std::byte* Buffer(uint32_t index) { return first_ + size_t{index} * kBulkBytes; }
+  // All, from a boundary of 2 MiB on, so that the kernel can give it large pages.
+  std::span<std::byte> all() { return {first_, size_t{kBulkBuffers} * kBulkBytes}; }
+
+ private:
+  void* mapped_;
+  std::byte* first_;
 };
-using BulkMemory = std::unique_ptr<std::byte[], FreeBulk>;
-inline BulkMemory MakeBulk() {
-  BulkMemory bulk(static_cast<std::byte*>(std::calloc(1, kBulkBytes)));
-  if (bulk == nullptr) throw std::bad_alloc();
-  return bulk;
-}
 
 // When the kernel asks whether an idle peer's machine is still there, and how often in vain before the connection ends.
 struct KeepAlive {

@@ -31,6 +31,14 @@ struct TcpServer::Message {
   uint32_t bulk_bytes = 0;  // lent
 };
 
+// A request whose reply has not been sent. There may be several of one channel, as replies may wait for the device.
+struct TcpServer::Unanswered {
+  uint64_t sequence;
+  uint32_t bulk_index;
+  uint32_t bulk_bytes;  // lent; 0: none are
+  bool to_guest;
+};
+
 struct TcpServer::Link {
   Link(uint64_t most_bytes, size_t most_record_bytes)
       : max_queued_bytes(most_bytes), max_record_bytes(most_record_bytes) {}
@@ -45,6 +53,7 @@ struct TcpServer::Link {
 
   Message current;  // the link thread's from here on
   uint64_t current_bytes = 0;
+  ShortQueue<Unanswered> unanswered;
   std::vector<std::byte> reply;
   uint64_t reply_sequence = 0;
 };
@@ -132,8 +141,14 @@ ReceiveStatus TcpServer::Receive(uint32_t index, Link& link, std::span<const std
   link.current_bytes = RoomOf(link.current.record.size());
   *record = link.current.record;
   const auto header = ReadHeader<RecordPrefix>(*record);
-  const bool is_main = index == FlightRecorder::kMainLink;
-  const uint64_t after = is_main ? 0 : ReadHeader<RecordHeader>(*record).main_sequence;
+  uint64_t after = 0;
+  if (index != FlightRecorder::kMainLink) {
+    const auto request = ReadHeader<RecordHeader>(*record);
+    after = request.main_sequence;
+    const bool lends = link.current.has_bulk;
+    link.unanswered.Push({request.sequence, lends ? link.current.bulk_index : 0,
+                          lends ? link.current.bulk_bytes : 0, lends && (request.flags & kBulkToGuest) != 0});
+  }
   flight_.Begin(index, {header.op, header.bytes, header.sequence}, static_cast<uint32_t>(after),
                 FlightTicks());
   return ReceiveStatus::kRecord;
@@ -204,19 +219,17 @@ void TcpServer::PublishReply(uint32_t index, size_t bytes) {
   header.bytes = static_cast<uint32_t>(bytes);
   header.sequence = link.reply_sequence++;
   std::memcpy(link.reply.data(), &header, sizeof header);
-  const auto request = ReadHeader<RecordHeader>(link.current.record);
+  const Unanswered request = link.unanswered.Pop();
   flight_.End(index, request.sequence, FlightTicks());
   std::span<const std::byte> bulk;
-  if (link.current.has_bulk) {
-    if ((request.flags & kBulkToGuest) != 0)
-      bulk = {bulk_[link.current.bulk_index].get(), std::min(header.bulk_bytes, link.current.bulk_bytes)};
-    bulk_state_[link.current.bulk_index].store(BulkState::kReplying);  // partner: TakeBulk()
-  }
+  if (request.to_guest)
+    bulk = {bulk_.Buffer(request.bulk_index), std::min(header.bulk_bytes, request.bulk_bytes)};
+  if (request.bulk_bytes != 0)
+    bulk_state_[request.bulk_index].store(BulkState::kReplying);  // partner: TakeBulk()
   const FrameHeader frame{index, static_cast<uint32_t>(bytes), static_cast<uint32_t>(bulk.size()),
                           FrameKind::kRecord};
   const bool sent = connection_.Send(frame, std::span(link.reply).first(bytes), bulk).empty();
-  if (link.current.has_bulk) bulk_state_[link.current.bulk_index].store(BulkState::kFree);
-  link.current.has_bulk = false;
+  if (request.bulk_bytes != 0) bulk_state_[request.bulk_index].store(BulkState::kFree);
   if (!sent) Stop();
 }
 
@@ -232,7 +245,7 @@ std::span<std::byte> TcpServer::BulkOf(uint32_t index, const RecordHeader& heade
   if (!current.has_bulk || header.bulk_offset != current.bulk_index ||
       header.bulk_bytes != current.bulk_bytes)
     return {};
-  return {bulk_[current.bulk_index].get(), current.bulk_bytes};
+  return {bulk_.Buffer(current.bulk_index), current.bulk_bytes};
 }
 
 bool TcpServer::Corrupt(const char* reason) {
@@ -330,11 +343,10 @@ bool TcpServer::TakeBulk(const FrameHeader& frame, const RecordHeader& header, M
   }
   if (bulk_state_[index].exchange(BulkState::kLent) != BulkState::kFree)
     return Corrupt("bulk buffer lent twice");
-  if (bulk_[index] == nullptr) bulk_[index] = MakeBulk();
   message->has_bulk = true;
   message->bulk_index = index;
   message->bulk_bytes = header.bulk_bytes;
-  return frame.bulk_bytes == 0 || connection_.Read({bulk_[index].get(), frame.bulk_bytes});
+  return frame.bulk_bytes == 0 || connection_.Read({bulk_.Buffer(index), frame.bulk_bytes});
 }
 
 }  // namespace causeway

@@ -19,6 +19,7 @@
 #pragma once
 #include <atomic>
 #include <condition_variable>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -46,6 +47,29 @@ struct WaitForGuest {
   std::function<void(bool waits)> tell = [](bool) {};
 };
 
+// A queue that allocates nothing once it has had its usual length. Not thread-safe.
+template <class Entry>
+class ShortQueue {
+ public:
+  bool empty() const { return first_ == entries_.size(); }
+  void Push(const Entry& entry) { entries_.push_back(entry); }
+  Entry Pop() {
+    if (empty()) abort();  // the caller has pushed it
+    const Entry entry = entries_[first_++];
+    // A peer that never lets it become empty does not let it grow.
+    if (empty() || first_ == kMostTaken) {
+      entries_.erase(entries_.begin(), entries_.begin() + static_cast<ptrdiff_t>(first_));
+      first_ = 0;
+    }
+    return entry;
+  }
+
+ private:
+  static constexpr size_t kMostTaken = 64;
+  std::vector<Entry> entries_;  // from first_ on; those before were taken
+  size_t first_ = 0;
+};
+
 class TcpClient final : public ClientTransport, private FrameSink {
  public:
   // Takes over `fd`, a connected stream socket, and `layer`, which encrypts; null: nothing does. Nothing is read before the first
@@ -54,8 +78,8 @@ class TcpClient final : public ClientTransport, private FrameSink {
   // Ends the connection. No other thread may be inside a call then.
   ~TcpClient() override;
 
-  // Staging buffer `index` (below kBulkBuffers), of kBulkBytes; it is made when first asked for and lives as
-  // long as the client. A request names it by bulk_offset = index. Any thread.
+  // Staging buffer `index` (below kBulkBuffers), of kBulkBytes, which lives as long as the client. A request
+  // names it by bulk_offset = index. Any thread.
   std::byte* BulkBuffer(uint32_t index);
   // The program ends: the host need not wait for it. Other threads may still be inside a call.
   void SayGoodbye();
@@ -96,8 +120,7 @@ class TcpClient final : public ClientTransport, private FrameSink {
   uint64_t main_done_bytes_ = 0;  // the host's last kMainDone; guarded by the reader's mutex
   HotWord async_error_{};         // the host's last kAsyncError
   std::unique_ptr<Channel> channels_[kChannelCount];
-  std::mutex bulk_mutex_;
-  BulkMemory bulk_[kBulkBuffers];
+  BulkMemory bulk_;
   std::atomic<bool> lost_{false};
   std::mutex loss_mutex_;
   std::string loss_;
@@ -130,6 +153,8 @@ class TcpServer final : public ServerTransport, private FrameSink {
   std::span<std::byte> BulkOf(uint32_t channel, const RecordHeader& header) override;
   bool shares_memory() const override { return false; }
   void Stop() override;
+  // The memory that BulkOf gives, so that it can be made known to the driver. It lives as long as the server.
+  std::span<std::byte> StagingMemory() { return bulk_.all(); }
   const char* CorruptReason() const override { return corrupt_reason_.load(std::memory_order_acquire); }
 
   // Where it waits for lost guests; otherwise these end the session. Any thread.
@@ -145,6 +170,7 @@ class TcpServer final : public ServerTransport, private FrameSink {
 
  private:
   struct Message;
+  struct Unanswered;
   struct Link;
   Link& At(uint32_t index);
   ReceiveStatus Receive(uint32_t index, Link& link, std::span<const std::byte>* record);
@@ -169,8 +195,9 @@ class TcpServer final : public ServerTransport, private FrameSink {
   FlightRecorder flight_;
   std::unique_ptr<Link> main_;
   std::unique_ptr<Link> channels_[kChannelCount];
-  BulkMemory bulk_[kBulkBuffers];
-  // A buffer is free, then lent by the reader, then replying by the channel's thread, then free again.
+  BulkMemory bulk_;
+  // A buffer is free, then lent by the reader, then replying by the channel's thread, then free again. A channel's thread may receive
+  // further requests before it answers one, as over shared memory.
   enum class BulkState { kFree, kLent, kReplying };
   std::atomic<BulkState> bulk_state_[kBulkBuffers]{};
   std::mutex async_mutex_;  // locked before TcpConnection's, so that the newest error is sent last

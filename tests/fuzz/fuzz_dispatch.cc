@@ -113,7 +113,7 @@ class Server {
         .out = out,
         .channel = posted ? kChannelCount : head.link - 1u,
         .bulk = (head.flags & (kLargeRequest | kLargeReply)) != 0 ? std::span<std::byte>{} : bulk};
-    request.staged = !posted && host::MayBeDeferred(session_, header);
+    request.staged = !posted && host::MayBeDeferred(header);
     const size_t lent = request.bulk.size();
     refuses_threads = true;
     const CUresult result = session_.Execute(request);

@@ -36,6 +36,12 @@ class Wire {
     pollfd one{fd_, POLLIN, 0};
     return poll(&one, 1, timeout_ms) == 1 && recv(fd_, frame, sizeof *frame, MSG_WAITALL) == sizeof *frame;
   }
+  // The bytes that follow it.
+  std::vector<std::byte> ReadRest(const FrameHeader& frame) {
+    std::vector<std::byte> bytes(frame.record_bytes + frame.bulk_bytes);
+    EXPECT_EQ(recv(fd_, bytes.data(), bytes.size(), MSG_WAITALL), ssize_t(bytes.size()));
+    return bytes;
+  }
 
  private:
   int fd_;
@@ -132,6 +138,43 @@ TEST(TcpServer, ABulkBufferIsLentOnceAtATime) {
   wire.SendFrame({5, 48, 8, kRecordFrame}, BulkHeader(kBulkToHost, 1, 8), 8);
   EXPECT_EQ(server.ReceiveMain(&record), ReceiveStatus::kCorrupt);
   EXPECT_STREQ(server.CorruptReason(), "bulk buffer lent twice");
+}
+
+// Replies may wait for the device while the next requests are received. Each takes its own request's buffer along, and gives it back.
+TEST(TcpServer, RequestsAreReceivedAheadOfTheirReplies) {
+  const auto [client_fd, server_fd] = TcpPair();
+  Wire wire(client_fd);
+  TcpServer server(server_fd);
+  for (uint64_t i = 0; i < 3; ++i)
+    wire.SendFrame({0, 48, 0, kRecordFrame}, BulkHeader(kBulkToGuest, i, 8 + uint32_t(i), i), 0);
+  for (uint64_t i = 0; i < 3; ++i) {
+    std::span<const std::byte> record;
+    ASSERT_EQ(server.ReceiveRequest(0, &record), ReceiveStatus::kRecord);
+    const std::span<std::byte> bulk = server.BulkOf(0, HeaderOf(record));
+    ASSERT_EQ(bulk.size(), 8 + i);
+    std::fill(bulk.begin(), bulk.end(), std::byte(i + 1));
+    server.DoneRequest(0);
+  }
+  for (uint64_t i = 0; i < 3; ++i) {
+    std::byte* reply = server.ReserveReply(0);
+    RecordHeader answer{};
+    answer.bulk_bytes = 8 + uint32_t(i);
+    std::memcpy(reply, &answer, sizeof answer);
+    server.PublishReply(0, sizeof answer);
+    FrameHeader frame{};
+    do {
+      ASSERT_TRUE(wire.ReadFrame(&frame, 5000));
+    } while (frame.kind == FrameKind::kBeat);
+    ASSERT_EQ(frame.bulk_bytes, 8 + i);
+    EXPECT_EQ(wire.ReadRest(frame).back(), std::byte(i + 1));
+  }
+  // All may be lent again.
+  for (uint64_t i = 0; i < 3; ++i)
+    wire.SendFrame({0, 48, 8, kRecordFrame}, BulkHeader(kBulkToHost, i, 8, 3 + i), 8);
+  for (uint64_t i = 0; i < 3; ++i) {
+    std::span<const std::byte> record;
+    EXPECT_EQ(server.ReceiveRequest(0, &record), ReceiveStatus::kRecord) << server.CorruptReason();
+  }
 }
 
 TEST(TcpServer, AClosedConnectionIsAStopNotAViolation) {

@@ -6,7 +6,9 @@
 
 #include <atomic>
 #include <cstdio>
+#include <functional>
 #include <future>
+#include <system_error>
 #include <utility>
 
 #include "host_backend/worker/accounting/accounting.h"
@@ -83,38 +85,51 @@ CUresult Arenas::Add(uint64_t offset, uint64_t bytes, MemoryKind kind) {
   Name(range.begin, bytes);
   TheAccounting().Hold(ChargeSpace::kArena, offset, TheAccounting().Reserve(kind, kNoDevice, bytes), false);
   change.unlock();
-  if (first) RegisterFirst(range);
+  if (!first) return CUDA_SUCCESS;
+  RegisterSoon([this, range] {
+    if (!arenas_.contains(range.begin - region_.window_address)) return;  // dropped at once
+    Populate(reinterpret_cast<std::byte*>(range.begin), range.end - range.begin);
+    RestoreRegistrations();
+  });
   return CUDA_SUCCESS;
 }
 
-// The first arena is added when the session opens. Its pages and its registration take 10 ms on an idle host
-// and 200 beside many other processes of the driver, so the guest has its answer before. No work begins
-// meanwhile: all work needs a context, and whoever makes or takes one waits for the mutex that is held here
+// The first arena, or the staging memory of a guest that has none, is added when the session opens. Its pages and
+// its registration take 10 ms on an idle host and 200 beside many other processes of the driver, so the guest has
+// its answer before. No work begins meanwhile: all work needs a context, and whoever makes or takes one waits for the mutex that is held here
 // (registering would wait for work, and that perhaps for the guest). What fails here is tried again with the
 // context, whose call tells.
-void Arenas::RegisterFirst(Window range) {
+void Arenas::RegisterSoon(std::function<void()> run) {
   std::promise<void> begun;
   std::future<void> has_begun = begun.get_future();
-  const auto run = [this, range](std::promise<void> says) {
+  const auto locked = [this, run = std::move(run)](std::promise<void> says) {
     const std::lock_guard change(change_mutex_);
     says.set_value();
-    const uint64_t offset = range.begin - region_.window_address;
-    if (!arenas_.contains(offset)) return;  // dropped at once
-    Populate(reinterpret_cast<std::byte*>(range.begin), range.end - range.begin);
-    RestoreRegistrations();
+    run();
   };
   try {
     first_registration_ = std::thread(
-        [this, run](std::promise<void> says) {
+        [this, locked](std::promise<void> says) {
           session_.objects().BeginRequest();  // the context that it registers in must stay
-          run(std::move(says));
+          locked(std::move(says));
           session_.objects().EndRequest();
         },
         std::move(begun));
     has_begun.wait();
   } catch (const std::system_error&) {
-    run({});  // a part of the request that adds the arena
+    locked({});  // a part of what the calling thread does
   }
+}
+
+void Arenas::AddStaging(std::span<std::byte> memory) {
+  TheAccounting().Hold(ChargeSpace::kArena, 0,
+                       TheAccounting().Reserve(MemoryKind::kStaging, kNoDevice, memory.size()), false);
+  RegisterSoon([this, memory] {
+    madvise(memory.data(), memory.size(), MADV_HUGEPAGE);  // the driver touches each page
+    staging_ = memory.data();
+    staging_arena_.bytes = memory.size();
+    RegisterStaging();
+  });
 }
 
 // Needs a context: the caller's, or any that there is. Without one it waits for the next.
@@ -150,7 +165,19 @@ CUresult Arenas::RestoreRegistrations() {
     if (result != CUDA_SUCCESS && !GoesOnWithout(arena)) return result;
   }
   if (!arenas_.empty()) RegisterCallbackWords();
+  RegisterStaging();
   return CUDA_SUCCESS;
+}
+
+// Copies do without: the driver then copies through buffers of its own.
+void Arenas::RegisterStaging() {
+  if (staging_ == nullptr || staging_arena_.context != nullptr) return;
+  const CUresult result = RegisterAt(staging_, &staging_arena_);
+  if (result != CUDA_SUCCESS && !std::exchange(refusal_said_, true))
+    dprintf(Output::LogFd(),
+            "causeway-worker[%d]: the driver registers no memory for the guest's copies (error %d): they go "
+            "through its own buffers\n",
+            getpid(), static_cast<int>(result));
 }
 
 bool Arenas::GoesOnWithout(const Arena& arena) {
@@ -215,6 +242,7 @@ void Arenas::ContextEnds(CUcontext context) {
   for (auto& [offset, arena] : arenas_) {
     if (arena.context == context) arena.context = nullptr;
   }
+  if (staging_arena_.context == context) staging_arena_.context = nullptr;
   if (words_arena_.context == context) {
     words_arena_.context = nullptr;
     callback_words_ready_.store(false, std::memory_order_release);

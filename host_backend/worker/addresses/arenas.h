@@ -13,10 +13,13 @@
 // are pageable memory for the driver, which copies through buffers of its own, and what programs pin is refused.
 #pragma once
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <shared_mutex>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -47,6 +50,10 @@ class Arenas : public SessionPart {
   }
 
   CUresult Add(uint64_t offset, uint64_t bytes, MemoryKind kind);
+  // For a guest that shares no memory: the worker's own memory in which its staging buffers lie is registered, soon and in each
+  // context as an arena is, so that the device reads and writes there what the connection brings. No message can name it. Once,
+  // before anything is served; the memory outlives the session.
+  void AddStaging(std::span<std::byte> memory);
   CUresult Drop(uint64_t offset, uint64_t bytes);
   CUresult ContextBegins(CUcontext context, WireHandle wire);
   // The guest takes the warm context over from the worker. False: nothing was left to take.
@@ -81,13 +88,15 @@ class Arenas : public SessionPart {
 
   HostSpan Find(uint64_t address, uint64_t bytes) const;  // the caller holds named_mutex_
   CUresult UnregisterArena(void* address);
-  void RegisterFirst(Window range);
+  // Calls `run`, which registers, with change_mutex_ held; no later than the next context is used.
+  void RegisterSoon(std::function<void()> run);
   CallbackWords* CallbackWordsOfSlot() const {
     return reinterpret_cast<CallbackWords*>(region_.base + SlotOffset(region_.slot) + kCallbackWordsOffset);
   }
   // The caller of these holds change_mutex_.
   bool TakeWindow(uint64_t address);
   CUresult RestoreRegistrations();
+  void RegisterStaging();
   bool GoesOnWithout(const Arena& arena);  // that the driver has refused to register
   CUcontext AnyContext();                  // that stays until the request ends; null: there is none
   CUresult Register(uint64_t offset, Arena* arena);
@@ -107,6 +116,8 @@ class Arenas : public SessionPart {
   std::map<uint64_t, Arena> arenas_;    // by offset
   std::vector<KnownContext> contexts_;  // each may be ending
   Arena words_arena_{sizeof(CallbackWords), nullptr};
+  std::byte* staging_ = nullptr;  // of AddStaging
+  Arena staging_arena_{0, nullptr, MemoryKind::kStaging};
 
   mutable std::shared_mutex named_mutex_;
   std::map<uint64_t, uint64_t> named_;  // from address to bytes; guarded by named_mutex_

@@ -109,7 +109,7 @@ void Channels::Serve(uint32_t channel) {
     if (status != ReceiveStatus::kRecord) return;
     const auto header = ReadHeader<RecordHeader>(record);
     if (!dispatcher_.WaitFor(header)) return;
-    const bool staged = MayBeDeferred(session_, header);
+    const bool staged = MayBeDeferred(header);
     if (!staged && !replies.empty() && !SendDeferred(channel, replies, true)) return;
     Reader in(record.subspan(sizeof header));
     Writer out(body);

@@ -8,9 +8,8 @@
 
 namespace causeway::host {
 
-bool MayBeDeferred(const Session& session, const RecordHeader& header) {
-  return (header.flags & kStaged) != 0 && session.shares_memory() &&
-         TraitsOf(static_cast<Op>(header.op)).Has(traits::kInPieces);
+bool MayBeDeferred(const RecordHeader& header) {
+  return (header.flags & kStaged) != 0 && TraitsOf(static_cast<Op>(header.op)).Has(traits::kInPieces);
 }
 
 CUresult AnswerWhenDone(Request& request, CUstream stream) {

@@ -12,8 +12,8 @@ namespace causeway::host {
 struct Request;
 class Session;
 
-// Whether the request is such a piece. Without shared memory none is: the bytes travel with the reply.
-bool MayBeDeferred(const Session& session, const RecordHeader& header);
+// Whether the request is such a piece.
+bool MayBeDeferred(const RecordHeader& header);
 
 // For the handler of a piece: its copy is on `stream`, and its reply waits for it.
 CUresult AnswerWhenDone(Request& request, CUstream stream);
