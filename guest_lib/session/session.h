@@ -228,6 +228,9 @@ class ChannelLease {
   Writer Begin(size_t body_bytes = kMaxChannelRecordBytes - sizeof(RecordHeader));
   CUresult Send(Op op, const Writer& body, uint16_t flags = 0, uint64_t bulk_offset = 0,
                 uint32_t bulk_bytes = 0, const Submission& submission = kNothingNamed);
+  // Where no memory is shared: the bytes of the staging buffer that the next Send lends lie at `bytes`, memory of the program. They
+  // are lent until Await has returned the reply or an error, so that each request that was sent wants its Await.
+  void LendOwn(std::byte* bytes) { session_->transport().LendOwn(channel_, bytes); }
   // Waits for the next reply, and returns its result. The body is valid until the next Await.
   CUresult Await(Reader* body, uint32_t* bulk_bytes = nullptr);
   // The same for a request of which Send has returned `sent`: an error of sending is the result at once.

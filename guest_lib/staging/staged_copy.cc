@@ -44,10 +44,10 @@ std::atomic<uint32_t>& HelpersOf(bool to_device) {
   return helpers[to_device ? 1 : 0];
 }
 
-// The host starts the next piece before it answers this one. It cannot where no memory is shared, must not
-// where the driver has to say what a capture makes of the call, and need not for a single piece.
-bool IsStaged(Session& session, bool captures_source, uint64_t bytes) {
-  return session.transport().shares_memory() && !captures_source && !AnyCapture() && bytes > kMostUncut;
+// The host starts the next piece before it answers this one. It must not where the driver has to say what a capture
+// makes of the call, and need not for a single piece.
+bool IsStaged(bool captures_source, uint64_t bytes) {
+  return !captures_source && !AnyCapture() && bytes > kMostUncut;
 }
 
 // Copies the bytes [begin, end) of a packed piece, to or from the program's rows.
@@ -107,11 +107,16 @@ class ReplyLink final : public PieceLink {
 
   // Whole buffers: elsewhere they are not known by their offset.
   CUresult Send(uint32_t buffer, uint32_t, const Piece& piece, bool last) override {
+    return SendFrom(buffer, nullptr, piece, last);
+  }
+  // `own` not null: the bytes are there, in the program's memory, and the buffer is but a name.
+  CUresult SendFrom(uint32_t buffer, std::byte* own, const Piece& piece, bool last) {
     Writer w = lease_.Begin(sizeof(BoxBody));
     if (w.ok()) put_(w, piece);
     uint16_t flags = to_device_ ? kBulkToHost : kBulkToGuest;
     if (staged_) flags |= last ? kStaged | kStagedLast : kStaged;
     const auto bytes = static_cast<uint32_t>(piece.bytes());
+    if (own != nullptr && w.ok()) lease_.LendOwn(own);
     const CUresult result = lease_.Send(op_, w, flags, session.bulk(buffer).offset, bytes, submission_);
     if (result == CUDA_SUCCESS) asked_[sent_++ % kWindow] = bytes;
     return result;
@@ -384,6 +389,52 @@ CUresult Pipeline::Run(uint64_t bytes) {
   return result_;
 }
 
+// Whether the program's bytes lie without gaps, so that each piece does.
+bool IsWhole(const HostRows& rows) {
+  return (rows.height == 1 || rows.pitch == rows.width) &&
+         (rows.depth == 1 || rows.slice_pitch == rows.width * rows.height);
+}
+
+// What the program cannot read or write faults here, in its own call, and not in the thread that sends or receives. Bytes stay as
+// they are.
+void TouchPages(std::byte* first, uint64_t bytes, bool writes) {
+  std::byte* const end = first + bytes;
+  for (std::byte* at = first; at < end; at += kPageBytes - reinterpret_cast<uintptr_t>(at) % kPageBytes) {
+    const std::atomic_ref<uint8_t> byte(*reinterpret_cast<uint8_t*>(at));
+    writes ? byte.fetch_or(0) : byte.load(std::memory_order_relaxed);
+  }
+}
+
+// Over a connection nothing is gained by staging buffers of this process: pieces are sent from the program's memory and received in
+// it, and the buffers' numbers say which of the host's they come to. The host copies one piece to or from the device while others are
+// under way.
+CUresult CopyOwnMemory(ReplyLink& link, const HostRows& rows, Cut cut, bool to_device) {
+  StagingPlaces places(link.session, kReplyBuffers, kBulkBytes);
+  uint32_t sent[kWindow];
+  uint64_t begun = 0, done = 0;
+  CUresult result = CUDA_SUCCESS;
+  while (done < begun || (result == CUDA_SUCCESS && !cut.done())) {
+    uint32_t place = 0;
+    if (result == CUDA_SUCCESS && !cut.done() && begun - done < kReplyBuffers && places.Take(&place)) {
+      const Piece piece = cut.Next();
+      std::byte* own = rows.first + piece.slice * rows.slice_pitch + piece.row * rows.pitch + piece.column;
+      TouchPages(own, piece.bytes(), !to_device);
+      result = link.SendFrom(places.buffer(place), own, piece, cut.done());
+      if (result == CUDA_SUCCESS) {
+        sent[begun++ % kWindow] = place;
+      } else {
+        places.Give(place);
+      }
+      continue;
+    }
+    if (done == begun) continue;  // another place comes when one is asked for again
+    if (const CUresult taken = link.Take(); result == CUDA_SUCCESS) result = taken;
+    places.Give(sent[done++ % kWindow]);
+  }
+  places.DropBuffers([&](uint32_t buffer) { link.session.ReleaseBulk(buffer); });
+  return result;
+}
+
 }  // namespace
 
 CUresult CopyStaged(const HostRows& rows, bool to_device, CopyForm form, Op op, const Submission& submission,
@@ -391,9 +442,12 @@ CUresult CopyStaged(const HostRows& rows, bool to_device, CopyForm form, Op op, 
   const uint64_t bytes = rows.width * rows.height * rows.depth;
   ChannelLease lease;
   if (lease.error() != CUDA_SUCCESS) return lease.error();
-  const bool staged = IsStaged(lease.session(), CapturesSource(to_device, form, bytes), bytes);
+  const bool staged = IsStaged(CapturesSource(to_device, form, bytes), bytes);
   ReplyLink link(lease, to_device, op, staged, submission, put);
-  Pipeline pipeline(link, rows, Cut(rows, kMostUncut, kBulkBytes, 2), to_device, false);
+  const Cut cut(rows, kMostUncut, kBulkBytes, 2);
+  if (!link.session.transport().shares_memory() && IsWhole(rows))
+    return CopyOwnMemory(link, rows, cut, to_device);
+  Pipeline pipeline(link, rows, cut, to_device, false);
   return pipeline.Run(bytes);
 }
 

@@ -26,11 +26,19 @@ void Seal(std::span<std::byte> record, uint64_t sequence) {
 struct TcpClient::Channel {
   // Where the bulk bytes of a coming reply go; capacity 0 if the request asked for none.
   struct Outstanding {
-    uint32_t bulk_index;
+    std::byte* bulk;
     uint32_t bulk_capacity;
+  };
+  // A request without reply: whether it has lent the program's own memory, and how many bytes of frames were sent with it.
+  struct Unanswered {
+    bool lends_own;
+    uint64_t sent;
   };
   std::vector<std::byte> request;
   uint64_t request_sequence = 0;
+  std::byte* own = nullptr;  // of LendOwn
+  ShortQueue<Unanswered> unanswered;
+  uint32_t lent_own = 0;  // of these
   std::vector<std::byte> held_reply;
   // How many requests have left this process whole; partner: TakeReply, before it fills a sent buffer.
   std::atomic<uint64_t> sent_requests{0};
@@ -40,6 +48,7 @@ struct TcpClient::Channel {
   std::deque<Outstanding> outstanding;
   std::deque<std::vector<std::byte>> replies;
   uint64_t reply_sequence = 0;
+  bool filling = false;  // bulk bytes of a reply are being received
 };
 
 TcpClient::TcpClient(int fd, std::unique_ptr<StreamLayer> layer, ConnectAgain again)
@@ -151,13 +160,13 @@ void TcpClient::PublishRequest(uint32_t index, size_t bytes) {
   const std::span<std::byte> record = std::span(channel.request).first(bytes);
   Seal(record, channel.request_sequence++);
   const auto header = ReadHeader<RecordHeader>(record);
-  Channel::Outstanding outstanding{0, 0};
+  Channel::Outstanding outstanding{nullptr, 0};
   std::span<const std::byte> bulk;
+  std::byte* const own = std::exchange(channel.own, nullptr);
   if (header.bulk_bytes > 0) {
     if (header.bulk_offset >= kBulkBuffers || header.bulk_bytes > kBulkBytes) abort();
-    outstanding.bulk_index = static_cast<uint32_t>(header.bulk_offset);
-    std::byte* buffer = BulkBuffer(outstanding.bulk_index);
-    if ((header.flags & kBulkToHost) != 0) bulk = {buffer, header.bulk_bytes};
+    outstanding.bulk = own != nullptr ? own : BulkBuffer(static_cast<uint32_t>(header.bulk_offset));
+    if ((header.flags & kBulkToHost) != 0) bulk = {outstanding.bulk, header.bulk_bytes};
     if ((header.flags & kBulkToGuest) != 0) outstanding.bulk_capacity = header.bulk_bytes;
   }
   {
@@ -166,8 +175,11 @@ void TcpClient::PublishRequest(uint32_t index, size_t bytes) {
   }
   const FrameHeader frame{index, static_cast<uint32_t>(bytes), static_cast<uint32_t>(bulk.size()),
                           FrameKind::kRecord};
-  const std::string failure = connection_.Send(frame, record, bulk);
+  Channel::Unanswered unanswered{own != nullptr, 0};
+  const std::string failure = connection_.Send(frame, record, bulk, &unanswered.sent);
   if (!failure.empty()) Lose(failure);
+  channel.unanswered.Push(unanswered);
+  if (unanswered.lends_own) ++channel.lent_own;
   channel.sent_requests.store(channel.request_sequence, std::memory_order_release);
 }
 
@@ -176,10 +188,31 @@ std::span<const std::byte> TcpClient::AwaitReply(uint32_t index, ReplyWait wait)
   std::unique_lock lock(reader_.mutex());
   const WaitPolicy policy = wait.blocking ? BlockingPolicy() : ReplyPolicy(true);
   reader_.Await(lock, channel.arrived, policy, [&] { return !channel.replies.empty() || lost_.load(); });
-  if (channel.replies.empty()) return {};
+  if (channel.replies.empty()) {
+    if (channel.lent_own != 0) TakeBackOwn(channel, lock);
+    return {};
+  }
   channel.held_reply = std::move(channel.replies.front());
   channel.replies.pop_front();
+  lock.unlock();
+  const Channel::Unanswered request = channel.unanswered.Pop();
+  if (request.lends_own) {
+    --channel.lent_own;
+    connection_.NoteAnswered(request.sent);  // so that what it lent is never sent again
+  }
   return channel.held_reply;
+}
+
+void TcpClient::LendOwn(uint32_t index, std::byte* bytes) {
+  At(index).own = bytes;
+}
+
+void TcpClient::TakeBackOwn(Channel& channel, std::unique_lock<std::mutex>& lock) {
+  channel.outstanding.clear();  // a reply that was received, and is taken now, finds no place
+  connection_.Shutdown();       // the thread that has lost the session may not have come to it
+  channel.arrived.wait(lock, [&] { return !channel.filling; });
+  lock.unlock();
+  connection_.AwaitSenders();
 }
 
 bool TcpClient::ReplyReady(uint32_t index) {
@@ -280,20 +313,22 @@ std::string TcpClient::TakeReply(const FrameHeader& frame, std::span<const std::
     ++channel.reply_sequence;
     outstanding = channel.outstanding.front();
     channel.outstanding.pop_front();
-  }
-  if (frame.bulk_bytes > 0) {
     if (frame.bulk_bytes > outstanding.bulk_capacity)
       return "the host sent more bulk bytes than were asked for";
+    channel.filling = frame.bulk_bytes > 0;
+  }
+  bool received = true;
+  if (frame.bulk_bytes > 0) {
     // The reply shows that the host has the request, but only the sender's return orders its reading of the
     // buffer before this thread's writing.
     while (channel.sent_requests.load(std::memory_order_acquire) <= header.sequence) sched_yield();
-    if (!connection_.Read({BulkBuffer(outstanding.bulk_index), frame.bulk_bytes}))
-      return connection_.reason();
+    received = connection_.Read({outstanding.bulk, frame.bulk_bytes});
   }
   std::lock_guard lock(reader_.mutex());
-  channel.replies.push_back(std::move(reply));
+  channel.filling = false;
+  if (received) channel.replies.push_back(std::move(reply));
   channel.arrived.notify_one();
-  return {};
+  return received ? std::string() : connection_.reason();
 }
 
 // The host sends a beat each second that nothing else is under way.

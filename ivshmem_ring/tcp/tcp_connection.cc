@@ -33,6 +33,17 @@ std::string ErrnoText() {
   return std::generic_category().message(errno);
 }
 
+// Bytes of a guest's program are sent from where they lie, and received there. If the program has unmapped them meanwhile, it gets
+// the signal that it would get from the driver's own access.
+void TouchAsTheProgramDoes(void* first, size_t bytes, bool writes) {
+  constexpr size_t kPage = 4096;
+  auto* const begin = static_cast<char*>(first);
+  for (char* at = begin; at < begin + bytes; at += kPage - reinterpret_cast<uintptr_t>(at) % kPage) {
+    const std::atomic_ref<char> byte(*at);
+    writes ? byte.fetch_or(0) : byte.load(std::memory_order_relaxed);
+  }
+}
+
 }  // namespace
 
 void SetTcpOptions(int socket, const KeepAlive& keep_alive) {
@@ -119,6 +130,10 @@ bool TcpConnection::SendVectors(std::span<iovec>* vectors, bool waits, std::stri
     const ssize_t sent = sendmsg(fd_, &message, MSG_NOSIGNAL | (waits ? 0 : MSG_DONTWAIT));
     if (sent < 0) {
       if (errno == EINTR) continue;
+      if (errno == EFAULT) {
+        for (const iovec& each : *vectors) TouchAsTheProgramDoes(each.iov_base, each.iov_len, false);
+        continue;
+      }
       if (waits || (errno != EAGAIN && errno != EWOULDBLOCK))
         *failure = "sending to the peer failed: " + ErrnoText();
       return false;
@@ -159,7 +174,7 @@ std::string TcpConnection::SendRaw(std::span<const std::span<const std::byte>> p
 }
 
 std::string TcpConnection::Send(const FrameHeader& header, std::span<const std::byte> record,
-                                std::span<const std::byte> bulk) {
+                                std::span<const std::byte> bulk, uint64_t* sent) {
   const std::array<std::span<const std::byte>, 2> parts = {std::as_bytes(std::span(&header, 1)), record};
   std::unique_lock lock(send_mutex_);
   while (resumption_ != nullptr && !resumption_->over()) {
@@ -170,7 +185,9 @@ std::string TcpConnection::Send(const FrameHeader& header, std::span<const std::
     resumption_->AwaitAcknowledgement(acknowledged);
     lock.lock();
   }
-  return SendBehindWaiting(parts, bulk, true);
+  std::string failure = SendBehindWaiting(parts, bulk, true);
+  if (sent != nullptr && resumption_ != nullptr) *sent = resumption_->sent.end();
+  return failure;
 }
 
 // Whoever takes what waits holds send_mutex_ until it is sent, so that nobody else's frame overtakes it. A thread that sends a request
@@ -256,7 +273,8 @@ uint32_t TcpConnection::SecondsUnacknowledged() {
 ssize_t TcpConnection::ReceiveRaw(std::span<std::byte> out, const WaitPolicy* policy, int wait_flags) {
   const auto receive = [&](int flags) {
     ssize_t received;
-    while ((received = recv(fd_, out.data(), out.size(), flags)) < 0 && errno == EINTR) continue;
+    while ((received = recv(fd_, out.data(), out.size(), flags)) < 0 && (errno == EINTR || errno == EFAULT))
+      if (errno == EFAULT) TouchAsTheProgramDoes(out.data(), out.size(), true);
     return received;
   };
   // A thread that waits for the rest of a frame may be the one that looks after a silent peer each second.

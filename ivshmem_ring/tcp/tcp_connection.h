@@ -100,8 +100,9 @@ class TcpConnection {
   // Sends one whole frame, and waits for room in the socket. The result is empty, or a sentence that says why
   // the connection cannot be used any more. Of a resumable one `bulk` stays as it is until the peer has it, and record and header
   // are copied; it waits where the peer has not acknowledged SentBytes' limits, but not because the connection is down.
+  // *sent becomes how many bytes of frames that were then; 0 where the connection is not resumable.
   std::string Send(const FrameHeader& header, std::span<const std::byte> record,
-                   std::span<const std::byte> bulk);
+                   std::span<const std::byte> bulk, uint64_t* sent = nullptr);
   // The same for a frame without bulk bytes that need not be sent at once: it is copied behind those that wait for the next Send,
   // which sends them before its own. False: there is no room for it, and nothing was copied. It never waits for the socket.
   bool Put(const FrameHeader& header, std::span<const std::byte> record);
@@ -138,6 +139,8 @@ class TcpConnection {
 
   // Ends every Send and Read, now and later. Any thread may call it.
   void Shutdown();
+  // After it: waits until nobody sends, or looks at what was to be sent again. Not by a thread that does.
+  void AwaitSenders() { const std::lock_guard lock(send_mutex_); }
 
   // The rest is of resumable connections alone.
   // Its socket is of no use any more, because of `why`. Any thread.
@@ -145,6 +148,10 @@ class TcpConnection {
   bool down() const { return resumption_ != nullptr && resumption_->down(); }
   // The frame kAcknowledge has come with that number. False: nobody has sent so much.
   bool TakeAcknowledgement(uint64_t received) { return resumption_->Acknowledge(received); }
+  // An answer shows that the peer has received what Send's *sent counts: none of it is looked at any more, even to be sent again.
+  void NoteAnswered(uint64_t sent) {
+    if (sent != 0) (void)resumption_->Acknowledge(sent);
+  }
   // Tells the peer what was received if it was not told of much, without waiting. Once a second.
   void AcknowledgeSoon();
   // Tells the peer that this side ends the session, without waiting. Nothing is sent any more, and no other socket comes.

@@ -87,6 +87,7 @@ class TcpClient final : public ClientTransport, private FrameSink {
   void PublishMain(size_t bytes) override;
   std::byte* ReserveRequest(uint32_t channel, size_t bytes) override;
   void PublishRequest(uint32_t channel, size_t bytes) override;
+  void LendOwn(uint32_t channel, std::byte* bytes) override;
   std::span<const std::byte> AwaitReply(uint32_t channel, ReplyWait wait = {}) override;
   bool ReplyReady(uint32_t channel) override;
   std::string LossReason() override;
@@ -107,6 +108,9 @@ class TcpClient final : public ClientTransport, private FrameSink {
   // The result is empty, or says why the session is over.
   std::string TakeReply(const FrameHeader& frame, std::span<const std::byte> record);
   void Lose(const std::string& reason);
+  // After a loss: nobody sends from the memory that the channel's requests have lent any more, nor receives there. `lock` holds the
+  // reader's mutex, and has released it afterwards.
+  void TakeBackOwn(Channel& channel, std::unique_lock<std::mutex>& lock);
 
   TcpConnection connection_;
   const int process_;  // the process that made the client: a forked child must not end its connection

@@ -16,6 +16,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <mutex>
 #include <span>
 #include <string>
@@ -57,6 +58,10 @@ class ClientTransport {
   // returns null if the session is lost.
   virtual std::byte* ReserveRequest(uint32_t channel, size_t bytes) = 0;
   virtual void PublishRequest(uint32_t channel, size_t bytes) = 0;
+  // Only where no memory is shared: the bytes of the staging buffer that the channel's next request lends lie at `bytes`, memory of
+  // the program, and are sent from there and received there. They are lent until AwaitReply has returned the reply, or has said
+  // that the session is lost: its caller asks for each reply, also after a loss. What is not there faults in any thread.
+  virtual void LendOwn(uint32_t channel, std::byte* bytes);
   // Waits for the next reply, which is valid until the next AwaitReply of that channel. An empty view: the
   // session is lost.
   virtual std::span<const std::byte> AwaitReply(uint32_t channel, ReplyWait wait = {}) = 0;
@@ -85,6 +90,10 @@ class ClientTransport {
   alignas(kHotBytes) std::span<std::byte> main_room_;  // where the next record goes; nothing there is in use
   std::atomic<uint64_t> main_sequence_{0};
 };
+
+inline void ClientTransport::LendOwn(uint32_t, std::byte*) {
+  abort();  // the caller knows that memory is shared
+}
 
 // kStopped: Stop() was called, or the connection ended. kCorrupt: the peer broke the format.
 enum class ReceiveStatus { kRecord, kStopped, kCorrupt };

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Connections that are lost and made again: every record is executed once, in order, and nothing waits for ever.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <cstdio>
+#include <optional>
 
 #include "ivshmem_ring/messages/resume_messages.h"
 #include "tests/unit/cut_link.h"
@@ -52,6 +54,23 @@ TEST(SentBytes, IsBounded) {
   EXPECT_TRUE(sent.HasRoom(0, 2 * SentBytes::kMostKept)) << "what is larger than the limit goes alone";
 }
 
+// Memory of a program that lends it: it is gone with this object, and a thread that still looked at it would fault.
+class ShortLived {
+ public:
+  ShortLived()
+      : mapped_(mmap(nullptr, kBulkBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    if (mapped_ == MAP_FAILED) abort();
+  }
+  // Not unmapped: another thread's mapping could take its place.
+  ~ShortLived() { mprotect(mapped_, kBulkBytes, PROT_NONE); }
+  ShortLived(const ShortLived&) = delete;
+  ShortLived& operator=(const ShortLived&) = delete;
+  std::byte* bytes() { return static_cast<std::byte*>(mapped_); }
+
+ private:
+  void* mapped_;
+};
+
 // Threads that post, ask and copy both ways, until `rounds` each.
 void Work(CutSession& session, int rounds) {
   TcpClient& client = session.client();
@@ -74,7 +93,9 @@ void Work(CutSession& session, int rounds) {
         auto reply = client.AwaitReply(channel);
         if (reply.empty() || ReplyWord(reply, 0) < before || ReplyWord(reply, 1) != 0) ++failures;
         const uint32_t bytes = round % 5 == 0 ? kBulkBytes : 5000;
-        const std::span<std::byte> bulk(session.BulkBuffer(channel), bytes);
+        std::optional<ShortLived> own;
+        if (round % 2 == 0) client.LendOwn(channel, own.emplace().bytes());
+        const std::span<std::byte> bulk(own ? own->bytes() : session.BulkBuffer(channel), bytes);
         const uint64_t seed = uint64_t(round) * 31 + channel;
         FillBody(bulk, seed);
         if (!Request(client, channel, kInvertBulk, {}, kBulkToHost | kBulkToGuest, channel, bytes))
@@ -145,6 +166,37 @@ TEST(Resume, AfterTheGracePeriodBothSidesEnd) {
   SleepUntil([&] { return !session.server().EndReason().empty(); });
   EXPECT_NE(session.server().EndReason().find("within 1 s"), std::string::npos)
       << session.server().EndReason();
+}
+
+// Copies are under way in both directions when the session is lost for good.
+TEST(Resume, WhatWasLentIsLeftAloneAfterALoss) {
+  for (const bool encrypted : {false, true}) {
+    for (uint64_t seed = 1; seed <= 4; ++seed) {  // each takes a second
+      CutSession session({.encrypted = encrypted, .cuts = 1, .least = 1, .most = 6'000'000, .grace_s = 1},
+                         seed);
+      session.Forbid();
+      TcpClient& client = session.client();
+      std::vector<std::thread> threads;
+      for (uint32_t channel = 0; channel < 2; ++channel) {
+        threads.emplace_back([&, channel] {
+          for (bool lost = false; !lost;) {
+            ShortLived own[2];
+            uint32_t sent = 0;
+            for (const uint16_t flags : {uint16_t{kBulkToHost}, uint16_t{kBulkToGuest}}) {
+              const uint16_t op = flags == kBulkToHost ? kSumBulk : kFillBulk;
+              client.LendOwn(channel, own[sent].bytes());
+              if (!Request(client, channel, op, BytesOf(seed), flags, 2 * channel + sent, kBulkBytes)) break;
+              ++sent;
+            }
+            lost = sent < 2;
+            for (uint32_t i = 0; i < sent; ++i) lost = client.AwaitReply(channel).empty() || lost;
+          }
+        });
+      }
+      for (std::thread& thread : threads) thread.join();
+      EXPECT_NE(client.LossReason(), "");
+    }
+  }
 }
 
 TEST(Resume, AClientThatEndsInOrderIsNotWaitedFor) {
