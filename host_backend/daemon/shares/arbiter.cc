@@ -87,6 +87,7 @@ void Arbiter::Note(Vm& vm, const Demand& demand, uint64_t now_ns) {
   vm.unknown = vm.unknown || (vm.submitted && vm.grant == Grant::kOpen);
   vm.demand = demand;
   if (vm.submitted || demand.waiting || demand.busy) {
+    if (vm.grant == Grant::kTurn && now_ns - vm.last_active_ns > terms_.least_linger_ns) vm.lingered = true;
     vm.last_active_ns = now_ns;
     NoteReturn(vm, now_ns);
   }
@@ -95,12 +96,17 @@ void Arbiter::Note(Vm& vm, const Demand& demand, uint64_t now_ns) {
   vm.wants = demand.waiting || demand.busy || recent;
 }
 
-// How soon a program goes on after its last kernel is its own business, and differs by its waits: learned.
+// How soon a program goes on after its last kernel is its own business, and differs by its waits: learned. One that did go on in a turn
+// while that lasted without work, and is back late, was at the end of a request of several parts.
 void Arbiter::NoteReturn(Vm& vm, uint64_t now_ns) const {
   if (vm.left_ns == 0) return;
-  vm.linger_ns = now_ns - vm.left_ns < kSoonBackNs ? std::min(terms_.most_linger_ns, 2 * LingerOf(vm))
-                                                   : std::max(terms_.least_linger_ns, LingerOf(vm) / 2);
+  if (now_ns - vm.left_ns < kSoonBackNs) {
+    vm.linger_ns = std::min(terms_.most_linger_ns, 2 * LingerOf(vm));
+  } else if (!vm.lingered) {
+    vm.linger_ns = std::max(terms_.least_linger_ns, LingerOf(vm) / 2);
+  }
   vm.left_ns = 0;
+  vm.lingered = false;
 }
 
 // Who has much to do has nothing on the GPU for a moment, too, between two records, or before the first of a turn.
@@ -194,12 +200,6 @@ void Arbiter::Settle() {
 
 bool Arbiter::MayRun(const Vm& vm) const {
   return !vm.terms.paused && (vm.terms.cap_percent >= 100 || !vm.throttled);
-}
-
-// A latency VM that loses its turn between two parts of one request waits for another's work once more.
-uint64_t Arbiter::LingerOf(const Vm& vm) const {
-  const uint64_t usual = vm.linger_ns != 0 ? vm.linger_ns : terms_.linger_ns;
-  return vm.terms.share_class == ShareClass::kLatency ? std::max(usual, terms_.most_linger_ns / 2) : usual;
 }
 
 // Its turn goes on: it has work, or the next may come soon.

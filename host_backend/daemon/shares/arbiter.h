@@ -106,6 +106,7 @@ class Arbiter {
     uint64_t drain_ns = 0, drain_spread_ns = 0;
     uint64_t linger_ns = 0;  // 0: as the terms say
     uint64_t left_ns = 0;    // when it last lost a turn because nothing came; 0: it has come back
+    bool lingered = false;   // it has gone on in its turn after a while without work, since it last came back
     uint64_t last_submission_ns = 0;
     uint64_t last_active_ns = 0;  // when it last submitted, had work or wanted to
     uint64_t beside_ns = 0;       // when it last could submit without the turn, or had it
@@ -132,7 +133,7 @@ class Arbiter {
   bool DrainsStill(uint64_t now_ns, bool preempted);
   void NoteReturn(Vm& vm, uint64_t now_ns) const;
   void NoteIdle(Vm& vm, uint64_t now_ns);
-  uint64_t LingerOf(const Vm& vm) const;
+  uint64_t LingerOf(const Vm& vm) const { return vm.linger_ns != 0 ? vm.linger_ns : terms_.linger_ns; }
   uint64_t TurnLength(uint64_t now_ns) const;
   void Hand(uint64_t now_ns);
   void Publish(uint64_t now_ns);
