@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -38,7 +39,7 @@ struct VirtualCopier {
 
 class VirtualLink {
  public:
-  static constexpr uint64_t kTickNs = 1'000, kLookNs = 40'000, kBytesPerTick = 55'000;
+  static constexpr uint64_t kTickNs = 1'000, kLookNs = 40'000, kWatchNs = 1'000'000, kBytesPerTick = 55'000;
   static constexpr double kBytesPerS = 55e9;
   static constexpr uint32_t kDirection = kToDevice;
 
@@ -63,7 +64,7 @@ class VirtualLink {
     for (const uint64_t end = now_ns + nanoseconds; now_ns < end; now_ns += kTickNs) {
       for (size_t i = 0; i < copiers.size(); ++i) Submit(copiers[i], *workers[i]);
       Carry();
-      if (now_ns % kLookNs == 0 && !arbiter_hangs) Look();
+      if (now_ns >= next_look_ns_ && !arbiter_hangs) Look();
     }
     std::vector<double> shares;
     const double all = static_cast<double>(nanoseconds / kTickNs * kBytesPerTick);
@@ -106,6 +107,9 @@ class VirtualLink {
       }
       return true;
     }
+    void Wake() override {
+      link.next_look_ns_ = std::min(link.next_look_ns_, link.now_ns + link.reaction_ns);
+    }
     void Sleep(const std::atomic<uint32_t>&, uint32_t, uint64_t) override {}
     VirtualLink& link;
     const size_t copier;
@@ -123,14 +127,10 @@ class VirtualLink {
       copier.left = copier.copy_bytes;
       copier.asked_ns = now_ns;
     }
-    if (worker.gate.MayPass(kDirection, copier.left, now_ns) == 0) {
-      worker.words.waiting[kDirection] = 1;
-      Wait(copier);
-      return;
-    }
+    const uint64_t piece = worker.gate.Enter(kDirection, copier.left, kAtOnce);
+    worker.words.waiting[kDirection] = piece == 0 ? 1 : 0;
+    if (piece == 0) return Wait(copier);
     copier.waits_from_ns = 0;
-    worker.words.waiting[kDirection] = 0;
-    const uint64_t piece = worker.gate.Enter(kDirection, copier.left, stop_);
     copier.left -= piece;
     ++copier.under_way;
     pieces_.push_back({worker.copier, piece, copier.left == 0});
@@ -207,6 +207,7 @@ class VirtualLink {
     copier.next_ns = std::max(copier.next_ns, now_ns + copier.gap_ns);
   }
 
+  // As Turns::Run, which sleeps while nobody copies.
   void Look() {
     std::vector<daemon::LinkDemand> demands(arbiter.size());
     for (size_t i = 0; i < copiers.size(); ++i) {
@@ -215,6 +216,9 @@ class VirtualLink {
       demand.waiting += workers[i]->words.waiting[kDirection] != 0 ? 1 : 0;
     }
     arbiter.Look(now_ns, demands);
+    next_look_ns_ = arbiter.contended() ? now_ns + kLookNs
+                    : arbiter.watched() ? now_ns + kWatchNs
+                                        : std::numeric_limits<uint64_t>::max();
     for (size_t i = 0; i < demands.size(); ++i) {
       grants[i].seen_ns = now_ns;
       grants[i].window_kib[kDirection] = arbiter.window_kib(i);
@@ -225,7 +229,9 @@ class VirtualLink {
   }
 
   const bool in_order_;
-  const std::atomic<bool> stop_{false};
+  uint64_t next_look_ns_ = 0;
+  // A thread that would wait is told so instead: time goes on for all at once.
+  static inline const std::atomic<bool> kAtOnce{true};
   std::deque<Piece> pieces_;
   std::vector<uint64_t> opened_ns_;  // by VM
   std::vector<std::unique_ptr<Worker>> workers;

@@ -9,7 +9,9 @@
 namespace causeway {
 
 enum class LinkGrant : uint32_t {
-  kAsleep,  // the daemon does not look, because at most one VM has copied lately: copy, and tell it
+  // The daemon does not look, because at most one VM has copied lately: copy, and tell it. A VM with a cap, which is one whose
+  // window is not 0, copies one piece and waits for the daemon's look.
+  kAsleep,
   kOpen,    // nobody else copies, and nothing caps this VM: copy without asking
   kWindow,  // copy in pieces, so many bytes of which may be under way
   kClosed,  // wait: the others have had less, or the VM is at its cap
@@ -20,10 +22,10 @@ inline constexpr uint32_t kToDevice = 0, kToHost = 1, kLinkDirections = 2;
 inline constexpr uint32_t kLinkMarks = 4;
 
 struct LinkGrantWords {
-  alignas(
-      64) std::atomic<uint32_t> grant[kLinkDirections];  // a LinkGrant; also what waiting threads sleep on
-  std::atomic<uint32_t> window_kib[kLinkDirections];     // of each worker
-  std::atomic<uint64_t> seen_ns;                         // CLOCK_MONOTONIC of the daemon's last look
+  // A LinkGrant; also what waiting threads sleep on.
+  alignas(64) std::atomic<uint32_t> grant[kLinkDirections];
+  std::atomic<uint32_t> window_kib[kLinkDirections];  // of each worker
+  std::atomic<uint64_t> seen_ns;                      // CLOCK_MONOTONIC of the daemon's last look
 };
 
 struct LinkWords {

@@ -24,6 +24,7 @@ constexpr double kAheadWindows = 2, kSavedWindows = 1;
 // Of a VM with a cap so much is under way as it may copy in that time.
 constexpr double kCapWindowNs = 10e6, kLeastCapWindow = 128 << 10;
 constexpr double kMostLinkDebtNs = 1e9;
+constexpr double kMostAtOnce = uint64_t{1} << 40;  // no GPU's memory is larger, so no copy is
 // No link is known that carries more, in bytes a nanosecond; and how much of what it has lately carried a VM is charged
 // at least while others wait for it.
 constexpr double kLeastRate = 1.0, kMostRate = 64.0, kLeastPart = 0.3;
@@ -45,9 +46,14 @@ size_t LinkArbiter::Add(const ShareTerms& terms) {
   if (free == vms_.end()) vms_.emplace_back();
   vms_[at] = Vm{};
   vms_[at].used = true;
-  vms_[at].terms = terms;
+  Set(at, terms);
   vms_[at].virtual_bytes = virtual_bytes_;
   return at;
+}
+
+void LinkArbiter::Set(size_t vm, const ShareTerms& terms) {
+  vms_[vm].terms = terms;
+  vms_[vm].terms.weight = std::clamp(terms.weight, 1u, kMostWeight);
 }
 
 double LinkArbiter::Window() const {
@@ -55,6 +61,7 @@ double LinkArbiter::Window() const {
 }
 
 uint32_t LinkArbiter::window_kib(size_t vm) const {
+  if (vms_[vm].grant == LinkGrant::kAsleep && vms_[vm].terms.pcie_mib_per_s == 0) return 0;
   double bytes = Window();
   if (const double rate = CapRate(vms_[vm].terms); rate != 0)
     bytes = std::min(bytes, std::max(rate * kCapWindowNs, kLeastCapWindow));
@@ -79,13 +86,12 @@ void LinkArbiter::Look(uint64_t now_ns, std::span<const LinkDemand> demands) {
   Publish(behind, last_ns_);
 }
 
-// A worker that was taken over can say that it has copied anything: no more counts than a link carries in that time.
+// A worker that was taken over can say that it has copied anything: no more counts than a link carries in that time, and one
+// copy that was given to the driver before anybody looked.
 void LinkArbiter::Note(Vm& vm, const LinkDemand& demand, uint64_t now_ns, double passed_ns) {
-  const uint64_t moved = demand.copied - vm.demand.copied;
-  constexpr double kAtOnce = uint64_t{4}
-                             << 30;  // a copy that was given to the driver before anybody else came
-  const bool believed = static_cast<double>(moved) <= kAtOnce + passed_ns * kMostRate;
-  const double bytes = vm.moved_bytes = believed ? static_cast<double>(moved) : 0;
+  const uint64_t moved = demand.copied < vm.demand.copied ? 0 : demand.copied - vm.demand.copied;
+  const double bytes = vm.moved_bytes =
+      std::min(static_cast<double>(moved), kMostAtOnce + passed_ns * kMostRate);
   const bool is_new = vm.copied_ns == 0;
   if (moved != 0) {
     const double since = static_cast<double>(now_ns - vm.copied_ns);
@@ -167,8 +173,9 @@ void LinkArbiter::Publish(std::optional<size_t> behind, uint64_t now_ns) {
   const auto is_active = [&](const Vm& vm) {
     return vm.used && (vm.demand.waiting != 0 || now_ns < vm.active_ns);
   };
+  // A debt is looked at until it is paid.
   const auto is_known = [&](const Vm& vm) {
-    return is_active(vm) || (vm.copied_ns != 0 && now_ns - vm.copied_ns < kForgetNs);
+    return is_active(vm) || vm.throttled || (vm.copied_ns != 0 && now_ns - vm.copied_ns < kForgetNs);
   };
   several_ = std::count_if(vms_.begin(), vms_.end(), is_active) > 1;
   contended_ = false;
@@ -178,24 +185,25 @@ void LinkArbiter::Publish(std::optional<size_t> behind, uint64_t now_ns) {
     const bool capped = vm.terms.pcie_mib_per_s != 0;
     watched_ = watched_ || (capped && is_known(vm));
     const bool waits = vm.demand.waiting != 0 || (vm.waited_ns != 0 && now_ns - vm.waited_ns < kRecentWaitNs);
-    contended_ = contended_ || (waits && (several_ || vm.throttled));
+    contended_ = contended_ || (waits && (several_ || capped));
     const LinkGrant before = vm.grant;
     const bool ahead =
         behind && IsBacklogged(vm, now_ns) &&
         (vm.virtual_bytes - vms_[*behind].virtual_bytes) * vm.terms.weight > kAheadWindows * Window();
     if (vm.throttled || ahead) {
       vm.grant = LinkGrant::kClosed;
-    } else if (several_ || capped) {
-      vm.grant = LinkGrant::kWindow;
+    } else if (!is_known(vm)) {
+      vm.grant = LinkGrant::kAsleep;
     } else {
-      vm.grant = is_known(vm) ? LinkGrant::kOpen : LinkGrant::kAsleep;
+      vm.grant = several_ || capped ? LinkGrant::kWindow : LinkGrant::kOpen;
     }
     if (before == LinkGrant::kClosed && vm.grant != before) vm.moved_ns = now_ns;
   }
   // Who has not copied is looked at anyhow while the others are, and must not stay unseen when they are not.
   if (!watched_) return;
   for (Vm& vm : vms_) {
-    if (vm.used && vm.grant == LinkGrant::kAsleep) vm.grant = LinkGrant::kOpen;
+    if (!vm.used || vm.grant != LinkGrant::kAsleep) continue;
+    vm.grant = several_ || vm.terms.pcie_mib_per_s != 0 ? LinkGrant::kWindow : LinkGrant::kOpen;
   }
 }
 

@@ -36,13 +36,13 @@ class LinkArbiter {
   size_t Add(const ShareTerms& terms);
   void Remove(size_t vm) { vms_[vm] = Vm{}; }
   // In force at the next Look.
-  void Set(size_t vm, const ShareTerms& terms) { vms_[vm].terms = terms; }
+  void Set(size_t vm, const ShareTerms& terms);
 
   // `demands`: by number, as many as VMs were added. Where the time goes back, or jumps, nothing is given or charged.
   void Look(uint64_t now_ns, std::span<const LinkDemand> demands);
 
   LinkGrant grant(size_t vm) const { return vms_[vm].grant; }
-  // How much of each worker of the VM may be under way.
+  // How much of each worker of the VM may be under way. 0: the VM sleeps, and nothing is to be held back when it comes back.
   uint32_t window_kib(size_t vm) const;
   const LinkFigures& figures(size_t vm) const { return vms_[vm].figures; }
   // Somebody waits for somebody, or for its cap: look again within tens of microseconds.

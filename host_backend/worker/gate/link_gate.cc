@@ -17,15 +17,32 @@ constexpr uint64_t kClosedSleepNs = 1'000'000;  // the daemon wakes it
 
 }  // namespace
 
-uint64_t LinkGate::MayPass(uint32_t direction, uint64_t bytes, uint64_t now_ns) {
+bool LinkGate::IsStale(uint64_t now_ns) const {
+  const uint64_t seen = grant().seen_ns.load(std::memory_order_acquire);
+  return now_ns > seen && now_ns - seen > kGrantLifeNs;
+}
+
+// A VM that has a cap and was away: what it saved up is worth a piece, and the daemon is told and looks soon. Without a daemon
+// everything passes.
+uint64_t LinkGate::MayPassAsleep(uint32_t direction, uint64_t bytes, uint64_t now_ns) {
   const LinkGrantWords& words = grant();
+  if (words.window_kib[direction].load(std::memory_order_relaxed) == 0) return bytes;
+  const std::lock_guard lock(mutex_);
+  uint64_t& passed_ns = sides_[direction].passed_asleep_ns;
+  const bool looked = words.seen_ns.load(std::memory_order_acquire) > passed_ns;
+  if (passed_ns != 0 && !looked) return now_ns - passed_ns > kGrantLifeNs ? bytes : 0;
+  passed_ns = now_ns;
+  return PieceOf(direction, bytes);
+}
+
+uint64_t LinkGate::MayPass(uint32_t direction, uint64_t bytes, uint64_t now_ns) {
   const LinkGrant grant = GrantOf(direction);
-  if (bytes <= kSmallBytes || grant == LinkGrant::kOpen || grant == LinkGrant::kAsleep) return bytes;
-  const uint64_t seen = words.seen_ns.load(std::memory_order_acquire);
-  if (now_ns > seen && now_ns - seen > kGrantLifeNs) return bytes;
+  if (bytes <= kSmallBytes || grant == LinkGrant::kOpen) return bytes;
+  if (grant == LinkGrant::kAsleep) return MayPassAsleep(direction, bytes, now_ns);
+  if (IsStale(now_ns)) return bytes;
   if (grant != LinkGrant::kWindow) return 0;
   const uint64_t window = WindowOf(direction);
-  const uint64_t piece = std::min(bytes, std::clamp(window / 2, kLeastPiece, kMostPiece));
+  const uint64_t piece = PieceOf(direction, bytes);
   const std::lock_guard lock(mutex_);
   const uint64_t under_way = UnderWay(direction, now_ns);
   if (under_way == 0) return piece;
@@ -39,6 +56,10 @@ uint64_t LinkGate::MayPass(uint32_t direction, uint64_t bytes, uint64_t now_ns) 
 uint64_t LinkGate::WindowOf(uint32_t direction) const {
   const uint64_t kib = grant().window_kib[direction].load(std::memory_order_relaxed);
   return std::max(kib << 10, 2 * kLeastPiece);
+}
+
+uint64_t LinkGate::PieceOf(uint32_t direction, uint64_t bytes) const {
+  return std::min(bytes, std::clamp(WindowOf(direction) / 2, kLeastPiece, kMostPiece));
 }
 
 uint64_t LinkGate::UnderWay(uint32_t direction, uint64_t now_ns) {
@@ -91,8 +112,12 @@ void LinkGate::ForgetMarks() {
 }
 
 uint64_t LinkGate::Await(uint32_t direction, uint64_t bytes, const std::atomic<bool>& stop) {
-  if (GrantOf(direction) == LinkGrant::kAsleep) surroundings_.Wake();
   const uint64_t begin = surroundings_.NowNs();
+  // Nobody looks: the daemon is told, now and while this waits for it.
+  const auto tell = [&](uint64_t now) {
+    if (GrantOf(direction) == LinkGrant::kAsleep || IsStale(now)) surroundings_.Wake();
+  };
+  tell(begin);
   uint64_t piece = MayPass(direction, bytes, begin);
   if (piece == 0) {
     words_.waiting[direction].fetch_add(1);
@@ -100,6 +125,7 @@ uint64_t LinkGate::Await(uint32_t direction, uint64_t bytes, const std::atomic<b
       const std::atomic<uint32_t>& grant = this->grant().grant[direction];
       const uint32_t seen = grant.load(std::memory_order_acquire);
       if ((piece = MayPass(direction, bytes, now)) != 0) break;
+      tell(now);
       const bool closed = seen == static_cast<uint32_t>(LinkGrant::kClosed);
       if (now - begin < kPieceSpinNs && !closed) continue;
       surroundings_.Sleep(grant, seen, closed ? kClosedSleepNs : kPieceNapNs);

@@ -24,7 +24,7 @@ class LinkSurroundings {
   // Has the GPU write `value` into LinkWords::done[direction][slot] when what this thread last gave the driver is done. False:
   // it cannot, as during a capture.
   virtual bool Mark(uint32_t direction, uint32_t slot, uint32_t value) = 0;
-  // Nobody looks (LinkGrant::kAsleep), and this worker copies.
+  // Nobody looks (LinkGrant::kAsleep, or too long ago), and this worker copies. Called again and again while it waits.
   virtual void Wake() {}
   // Sleeps until the grant is another one than `seen`, and no longer than that.
   virtual void Sleep(const std::atomic<uint32_t>& grant, uint32_t seen, uint64_t nanoseconds) = 0;
@@ -81,6 +81,7 @@ class LinkGate {
     uint64_t unmarked = 0;  // bytes that passed and have no mark behind them
     // When a piece was last seen done, or the first of those under way was given.
     uint64_t last_finished_ns = 0;
+    uint64_t passed_asleep_ns = 0;  // when a piece last passed because nobody looked
   };
   const LinkGrantWords& grant() const { return *grant_.load(std::memory_order_acquire); }
   LinkGrant GrantOf(uint32_t direction) const {
@@ -96,6 +97,9 @@ class LinkGate {
   void MarkRest(uint32_t direction, uint64_t now_ns);
   uint64_t UnderWay(uint32_t direction, uint64_t now_ns);
   uint64_t WindowOf(uint32_t direction) const;
+  uint64_t PieceOf(uint32_t direction, uint64_t bytes) const;
+  bool IsStale(uint64_t now_ns) const;
+  uint64_t MayPassAsleep(uint32_t direction, uint64_t bytes, uint64_t now_ns);
 
   std::atomic<const LinkGrantWords*> grant_;
   LinkWords& words_;
