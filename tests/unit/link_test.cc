@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <latch>
 #include <numeric>
+#include <thread>
 #include <vector>
 
 #include "tests/unit/virtual_link.h"
@@ -219,6 +221,22 @@ TEST_F(LinkGateTest, AVmWithACapThatSleepsHasOnePiece) {
   EXPECT_EQ(gate_.MayPass(kToHost, kCopy, now_ns_ + 60 * kMs), kCopy);
   Grant(LinkGrant::kAsleep, 0);
   EXPECT_EQ(gate_.MayPass(kToHost, kCopy, now_ns_), kCopy) << "without a cap";
+}
+
+// The daemon takes a count that fell for a lie, and what is missing for not copied.
+TEST_F(LinkGateTest, CopiesOfSeveralThreadsAllCount) {
+  Grant(LinkGrant::kOpen, 0);
+  constexpr uint64_t kThreads = 4, kCopies = 5'000'000;
+  std::latch all(kThreads);
+  std::vector<std::thread> threads;
+  for (uint64_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      all.arrive_and_wait();
+      for (uint64_t copy = 0; copy < kCopies; ++copy) gate_.Enter(kToHost, 3, go_on_);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(words_.copied[kToHost], 3 * kThreads * kCopies);
 }
 
 TEST_F(LinkGateTest, TheDaemonIsToldWhereNobodyLooks) {

@@ -89,8 +89,7 @@ class LinkGate {
   }
   bool IsOpen(uint32_t direction) const { return GrantOf(direction) == LinkGrant::kOpen; }
   void Count(uint32_t direction, uint64_t bytes) {
-    std::atomic<uint64_t>& copied = words_.copied[direction];
-    copied.store(copied.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+    words_.copied[direction].fetch_add(bytes, std::memory_order_relaxed);
   }
   uint64_t Await(uint32_t direction, uint64_t bytes, const std::atomic<bool>& stop);
   void Note(uint32_t direction, uint64_t bytes);
