@@ -5,7 +5,7 @@
 
 namespace causeway::daemon {
 
-// Longer than any nap of the caller's: of a host that was suspended, or a debugger, nothing is charged.
+// At least twice as long as any nap of the caller's (turns.cc): of a host that was suspended, or a debugger, nothing is charged.
 inline constexpr uint64_t kMostBetweenLooks = 20'000'000;
 // How much a VM can save up of its cap: little, so that a second never sees more than the cap by 2 %.
 inline constexpr double kCapBurstNs = 20e6;

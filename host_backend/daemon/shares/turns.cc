@@ -20,8 +20,10 @@ namespace causeway::daemon {
 namespace {
 
 // Between looks: while somebody waits for somebody; while several VMs are active and at most one of them wants the
-// GPU; and where a pause alone is to be kept in force.
-constexpr std::chrono::microseconds kFast{30}, kWatch{1000}, kSlow{20'000};
+// GPU; and where a pause alone is to be kept in force, or a debt is to be paid.
+constexpr std::chrono::microseconds kFastNap{30}, kWatchNap{1'000}, kSlowNap{10'000};
+constexpr uint64_t kLongestNapNs = std::chrono::nanoseconds(kSlowNap).count();
+static_assert(2 * kLongestNapNs <= kMostBetweenLooks && 2 * kLongestNapNs < kGrantLifeNs);
 
 // Below how many microseconds so many of the waits were.
 double WaitOf(const std::array<uint64_t, kWaitPlaces>& waits, double part) {
@@ -289,14 +291,14 @@ void Turns::Run() {
         changed_.wait(lock, is_wanted);
         break;
       case Pace::kSlow:
-        changed_.wait_for(lock, kSlow, is_wanted);
+        changed_.wait_for(lock, kSlowNap, is_wanted);
         break;
       case Pace::kWatch:
-        changed_.wait_for(lock, kWatch, is_wanted);
+        changed_.wait_for(lock, kWatchNap, is_wanted);
         break;
       case Pace::kFast:
         lock.unlock();
-        std::this_thread::sleep_for(kFast);
+        std::this_thread::sleep_for(kFastNap);
         lock.lock();
         break;
       case Pace::kAtOnce:  // some hundred microseconds at most
