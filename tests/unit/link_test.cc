@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <latch>
 #include <numeric>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "host_backend/daemon/shares/link_turns.h"
 #include "tests/unit/virtual_link.h"
 
 namespace causeway::test {
@@ -315,6 +317,37 @@ TEST_P(LinkTest, WithoutADaemonEverythingPasses) {
   link_.Run(60 * kMs);
   const std::vector<double> shares = link_.Run(50 * kMs);
   EXPECT_GE(shares[first] + shares[second], 0.999);
+}
+
+// The shares of one GPU's link, on words that the test writes as workers do.
+class LinkTurnsTest : public testing::Test {
+ protected:
+  struct Scope {
+    LinkGrantWords grant{};
+    LinkWords words[2]{};  // of its workers
+    LinkGrant of(uint32_t direction) const { return static_cast<LinkGrant>(grant.grant[direction].load()); }
+  };
+  void Open(const std::string& name, Scope& scope, uint32_t worker, const ShareTerms& terms = {}) {
+    turns_.Open(name, name, worker, terms, scope.words[worker], scope.grant);
+  }
+  daemon::LinkTurns::Pace Look() { return turns_.Look(now_ns_ += kMs); }
+
+  uint64_t now_ns_ = 1'000 * kMs;
+  Scope one_, two_;
+  daemon::LinkTurns turns_;
+};
+
+TEST_F(LinkTurnsTest, AGrantIsOfAllWorkersOfItsScope) {
+  Open("one", one_, 0);
+  Open("one", one_, 1);
+  Open("two", two_, 0);
+  one_.words[0].copied[kToHost] = two_.words[0].copied[kToHost] = 1 << 30;
+  Look();
+  ASSERT_EQ(one_.of(kToHost), LinkGrant::kWindow);
+  turns_.Close("one", "one", 1);
+  EXPECT_EQ(one_.of(kToHost), LinkGrant::kWindow) << "the other worker is still there";
+  turns_.Close("one", "one", 0);
+  EXPECT_EQ(one_.of(kToHost), LinkGrant::kAsleep);
 }
 
 // A copy above 4 GiB that was given while nobody looked counts, and is owed; a count that fell is worth nothing.

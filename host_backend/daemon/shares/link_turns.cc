@@ -26,9 +26,14 @@ void LinkTurns::Close(const std::string& share, const std::string& scope, uint32
   if (found == member->second.workers.end()) return;
   for (uint32_t direction = 0; direction < kLinkDirections; ++direction) {
     member->second.ended[direction] += found->second.words->copied[direction].load(std::memory_order_relaxed);
-    Publish(found->second, direction, LinkGrant::kAsleep, 0);
   }
+  const Worker closed = found->second;
   member->second.workers.erase(found);
+  // All workers of a scope have one grant, so that it is in force while one of them lives.
+  const bool lives = std::any_of(member->second.workers.begin(), member->second.workers.end(),
+                                 [&](const auto& other) { return other.first.first == scope; });
+  for (uint32_t direction = 0; !lives && direction < kLinkDirections; ++direction)
+    Publish(closed, direction, LinkGrant::kAsleep, 0);
   if (!member->second.workers.empty()) return;
   for (uint32_t direction = 0; direction < kLinkDirections; ++direction)
     arbiters_[direction].Remove(member->second.vm[direction]);
