@@ -169,6 +169,24 @@ TEST_P(LinkTest, ACapHoldsAloneAndBesideAnother) {
   }
 }
 
+// What is under way ends, nothing follows, and the other has the link for itself.
+TEST_P(LinkTest, APausedVmCopiesNothing) {
+  const size_t paused = link_.AddVm(Weight(10'000)), other = link_.AddVm({});
+  link_.Start({.vm = paused, .copy_bytes = 64 << 20});
+  link_.Start({.vm = other, .copy_bytes = 64 << 20});
+  link_.Run(100 * kMs);
+  ShareTerms terms = Weight(10'000);
+  terms.paused = true;
+  link_.arbiter.Set(paused, terms);
+  link_.Run(10 * kMs);
+  const std::vector<double> shares = link_.Run(200 * kMs);
+  EXPECT_EQ(shares[paused], 0);
+  EXPECT_GE(shares[other], 0.96);
+  link_.arbiter.Set(paused, Weight(10'000));
+  link_.Run(10 * kMs);
+  EXPECT_GE(link_.Run(100 * kMs)[paused], 0.9);
+}
+
 // A VM that comes back after its daemon has stopped looking has saved up little, and not the whole copy.
 TEST_P(LinkTest, ACapHoldsAfterAPause) {
   ShareTerms capped;
@@ -330,8 +348,11 @@ class LinkTurnsTest : public testing::Test {
   void Open(const std::string& name, Scope& scope, uint32_t worker, const ShareTerms& terms = {}) {
     turns_.Open(name, name, worker, terms, scope.words[worker], scope.grant);
   }
-  daemon::LinkTurns::Pace Look() { return turns_.Look(now_ns_ += kMs); }
+  daemon::LinkTurns::Pace Look() {
+    return turns_.Look(now_ns_ += kMs, [this](const std::string& scope) { return scope == paused_; });
+  }
 
+  std::string paused_;  // scope
   uint64_t now_ns_ = 1'000 * kMs;
   Scope one_, two_;
   daemon::LinkTurns turns_;
@@ -348,6 +369,26 @@ TEST_F(LinkTurnsTest, AGrantIsOfAllWorkersOfItsScope) {
   EXPECT_EQ(one_.of(kToHost), LinkGrant::kWindow) << "the other worker is still there";
   turns_.Close("one", "one", 0);
   EXPECT_EQ(one_.of(kToHost), LinkGrant::kAsleep);
+}
+
+// One namespace of a user is paused by itself: it copies nothing, wants nothing, and is told so again and again.
+TEST_F(LinkTurnsTest, AScopeThatIsPausedIsClosed) {
+  turns_.Open("uid:7", "uid:7:1.1", 0, {}, one_.words[0], one_.grant);
+  turns_.Open("uid:7", "uid:7:2.2", 0, {}, two_.words[0], two_.grant);
+  one_.words[0].copied[kToDevice] = 1 << 20;
+  EXPECT_EQ(Look(), daemon::LinkTurns::Pace::kStop);
+  EXPECT_EQ(one_.of(kToDevice), LinkGrant::kOpen);
+  paused_ = "uid:7:1.1";
+  one_.words[0].waiting[kToDevice] = 1;
+  for (int i = 0; i < 2'000; ++i) {
+    ASSERT_EQ(Look(), daemon::LinkTurns::Pace::kSlow);
+    ASSERT_EQ(one_.of(kToDevice), LinkGrant::kClosed);
+    ASSERT_NE(two_.of(kToDevice), LinkGrant::kClosed);
+    ASSERT_EQ(one_.grant.seen_ns, now_ns_);
+  }
+  paused_.clear();
+  Look();
+  EXPECT_EQ(one_.of(kToDevice), LinkGrant::kOpen);
 }
 
 // A copy above 4 GiB that was given while nobody looked counts, and is owed; a count that fell is worth nothing.

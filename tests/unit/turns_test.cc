@@ -36,6 +36,11 @@ class TurnsTest : public testing::Test {
       const GrantWords* words = page->GrantOn(page->cell(0).device[place]);
       return words == nullptr ? Grant::kAsleep : static_cast<Grant>(words->grant.load());
     }
+    LinkGrant link() const {
+      const GrantWords* words = page->GrantOn(page->cell(0).device[place]);
+      if (words == nullptr) return LinkGrant::kAsleep;
+      return static_cast<LinkGrant>(page->LinkOf(*words).grant[kToDevice].load());
+    }
     void Submit() { words().submitted.fetch_add(1); }
 
     std::string name;
@@ -115,6 +120,17 @@ TEST_F(TurnsTest, APausedVmIsClosedAndGoesOnWhenItIsResumed) {
   }
   turns_.Set(one_.name, {});
   YieldUntil([&] { return one_.grant() == Grant::kOpen; });
+}
+
+// As after a restart of the daemon: its worker is at work and has no reason to say so.
+TEST_F(TurnsTest, APausedVmWhoseSessionIsTakenOverIsClosedAtOnce) {
+  turns_.AskForTerms([](const std::string&) {
+    ShareTerms terms;
+    terms.paused = true;
+    return terms;
+  });
+  Begin(one_);
+  YieldUntil([&] { return one_.grant() == Grant::kClosed && one_.link() == LinkGrant::kClosed; });
 }
 
 TEST_F(TurnsTest, WhatAScopeIsToHaveIsAskedForAtItsFirstSession) {

@@ -118,7 +118,8 @@ void LinkArbiter::Note(Vm& vm, const LinkDemand& demand, uint64_t now_ns, double
 }
 
 bool LinkArbiter::IsBacklogged(const Vm& vm, uint64_t now_ns) const {
-  if (!vm.used || vm.throttled || vm.waited_ns == 0 || now_ns - vm.waited_ns > kBacklogNs) return false;
+  if (!vm.used || vm.terms.paused || vm.throttled || vm.waited_ns == 0 || now_ns - vm.waited_ns > kBacklogNs)
+    return false;
   return vm.grant == LinkGrant::kClosed || now_ns - vm.moved_ns <= kStalledNs;
 }
 
@@ -171,7 +172,7 @@ void LinkArbiter::Settle(std::optional<size_t> behind, uint64_t now_ns) {
 
 void LinkArbiter::Publish(std::optional<size_t> behind, uint64_t now_ns) {
   const auto is_active = [&](const Vm& vm) {
-    return vm.used && (vm.demand.waiting != 0 || now_ns < vm.active_ns);
+    return vm.used && !vm.terms.paused && (vm.demand.waiting != 0 || now_ns < vm.active_ns);
   };
   // A debt is looked at until it is paid.
   const auto is_known = [&](const Vm& vm) {
@@ -185,12 +186,12 @@ void LinkArbiter::Publish(std::optional<size_t> behind, uint64_t now_ns) {
     const bool capped = vm.terms.pcie_mib_per_s != 0;
     watched_ = watched_ || (capped && is_known(vm));
     const bool waits = vm.demand.waiting != 0 || (vm.waited_ns != 0 && now_ns - vm.waited_ns < kRecentWaitNs);
-    contended_ = contended_ || (waits && (several_ || capped));
+    contended_ = contended_ || (waits && !vm.terms.paused && (several_ || capped));
     const LinkGrant before = vm.grant;
     const bool ahead =
         behind && IsBacklogged(vm, now_ns) &&
         (vm.virtual_bytes - vms_[*behind].virtual_bytes) * vm.terms.weight > kAheadWindows * Window();
-    if (vm.throttled || ahead) {
+    if (vm.terms.paused || vm.throttled || ahead) {
       vm.grant = LinkGrant::kClosed;
     } else if (!is_known(vm)) {
       vm.grant = LinkGrant::kAsleep;

@@ -47,11 +47,13 @@ void LinkTurns::Set(const std::string& share, const ShareTerms& terms) {
     arbiters_[direction].Set(member->second.vm[direction], terms);
 }
 
-LinkDemand LinkTurns::DemandOf(const Member& member, uint32_t direction) {
+// A scope that is paused wants nothing on behalf of the others of its share.
+LinkDemand LinkTurns::DemandOf(const Member& member, uint32_t direction, const IsPaused& is_paused) {
   LinkDemand demand{.copied = member.ended[direction], .waiting = 0};
   for (const auto& [name, worker] : member.workers) {
     demand.copied += worker.words->copied[direction].load(std::memory_order_relaxed);
-    demand.waiting += worker.words->waiting[direction].load(std::memory_order_relaxed) != 0 ? 1 : 0;
+    const bool waits = worker.words->waiting[direction].load(std::memory_order_relaxed) != 0;
+    demand.waiting += waits && !is_paused(name.first) ? 1 : 0;
   }
   return demand;
 }
@@ -67,18 +69,22 @@ void LinkTurns::Publish(const Worker& worker, uint32_t direction, LinkGrant gran
     syscall(SYS_futex, &words.grant[direction], FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-LinkTurns::Pace LinkTurns::Look(uint64_t now_ns) {
+LinkTurns::Pace LinkTurns::Look(uint64_t now_ns, const IsPaused& is_paused) {
   Pace pace = Pace::kStop;
   for (uint32_t direction = 0; direction < kLinkDirections; ++direction) {
     LinkArbiter& arbiter = arbiters_[direction];
     std::vector<LinkDemand> demands(arbiter.size());
-    for (const auto& [share, member] : members_) demands[member.vm[direction]] = DemandOf(member, direction);
+    for (const auto& [share, member] : members_)
+      demands[member.vm[direction]] = DemandOf(member, direction, is_paused);
     arbiter.Look(now_ns, demands);
     for (const auto& [share, member] : members_) {
       const size_t vm = member.vm[direction];
       for (const auto& [name, worker] : member.workers) {
+        const bool paused = is_paused(name.first);
         worker.grant->seen_ns.store(now_ns, std::memory_order_release);
-        Publish(worker, direction, arbiter.grant(vm), arbiter.window_kib(vm));
+        Publish(worker, direction, paused ? LinkGrant::kClosed : arbiter.grant(vm), arbiter.window_kib(vm));
+        // It is to be told again and again, because a grant counts for a while only.
+        if (paused) pace = std::max(pace, Pace::kSlow);
       }
     }
     pace = std::max(pace, arbiter.contended() ? Pace::kFast : arbiter.watched() ? Pace::kWatch : Pace::kStop);

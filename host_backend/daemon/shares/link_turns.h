@@ -3,6 +3,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 
@@ -14,7 +15,7 @@ namespace causeway::daemon {
 // Of one GPU. Not for several threads. Words and grants outlive their Close.
 class LinkTurns {
  public:
-  enum class Pace { kStop, kWatch, kFast };  // until the next look
+  enum class Pace { kStop, kSlow, kWatch, kFast };  // until the next look
 
   // A worker of the scope, which belongs to the share. `worker` is the caller's number for it. All of a scope have one grant.
   void Open(const std::string& share, const std::string& scope, uint32_t worker, const ShareTerms& terms,
@@ -22,7 +23,8 @@ class LinkTurns {
   void Close(const std::string& share, const std::string& scope, uint32_t worker);
   void Set(const std::string& share, const ShareTerms& terms);
 
-  Pace Look(uint64_t now_ns);
+  // Nothing of a scope that is paused is copied, whatever its share may.
+  Pace Look(uint64_t now_ns, const std::function<bool(const std::string& scope)>& is_paused);
   // Of a share that has a worker.
   LinkFigures FiguresOf(const std::string& share, uint32_t direction) const;
 
@@ -36,7 +38,8 @@ class LinkTurns {
     std::map<std::pair<std::string, uint32_t>, Worker> workers;  // by scope and number
     std::array<uint64_t, kLinkDirections> ended{};               // what workers that have ended had copied
   };
-  static LinkDemand DemandOf(const Member& member, uint32_t direction);
+  using IsPaused = std::function<bool(const std::string& scope)>;
+  static LinkDemand DemandOf(const Member& member, uint32_t direction, const IsPaused& is_paused);
   static void Publish(const Worker& worker, uint32_t direction, LinkGrant grant, uint32_t window_kib);
 
   std::array<LinkArbiter, kLinkDirections> arbiters_;

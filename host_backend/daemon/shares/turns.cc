@@ -89,16 +89,21 @@ void Turns::SetTurns(std::function<TurnTerms(uint64_t device)> terms) {
 }
 
 void Turns::Open(const std::string& scope, const std::string& share, AccountPage* page, uint32_t cell) {
-  const std::lock_guard lock(mutex_);
-  const auto [entry, is_new] = scopes_.try_emplace(scope);
-  Scope& known = entry->second;
-  if (is_new) known.share = share;
-  for (const std::string& name : {scope, known.share}) {
-    if (!terms_.contains(name)) terms_[name] = terms_of_ ? terms_of_(name) : ShareTerms{};
+  {
+    const std::lock_guard lock(mutex_);
+    const auto [entry, is_new] = scopes_.try_emplace(scope);
+    Scope& known = entry->second;
+    if (is_new) known.share = share;
+    for (const std::string& name : {scope, known.share}) {
+      if (!terms_.contains(name)) terms_[name] = terms_of_ ? terms_of_(name) : ShareTerms{};
+    }
+    known.page = page;
+    known.cells[cell] = 0;
+    // A worker of a daemon of before is at work already, and its VM may be paused.
+    wanted_ = true;
+    if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
   }
-  known.page = page;
-  known.cells[cell] = 0;
-  if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
+  changed_.notify_one();
 }
 
 void Turns::Close(const std::string& scope, uint32_t cell) {
@@ -265,8 +270,10 @@ Turns::Pace Turns::Look(Gpu& gpu, uint64_t now_ns) {
   return gpu.in_turns ? Pace::kFast : Pace::kWatch;
 }
 
-Turns::Pace Turns::LookAtLink(Gpu& gpu, uint64_t now_ns) {
-  switch (gpu.link.Look(now_ns)) {
+Turns::Pace Turns::LookAtLink(Gpu& gpu, uint64_t now_ns) const {
+  switch (gpu.link.Look(now_ns, [this](const std::string& scope) { return IsPaused(scope); })) {
+    case LinkTurns::Pace::kSlow:
+      return Pace::kSlow;
     case LinkTurns::Pace::kFast:
       return Pace::kFast;
     case LinkTurns::Pace::kWatch:

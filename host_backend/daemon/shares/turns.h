@@ -83,7 +83,7 @@ class Turns {
   void Join(uint64_t device, const std::string& scope, uint32_t cell, uint32_t place);
   Pace Look(Gpu& gpu, uint64_t now_ns);
   Pace Rest(Gpu& gpu, uint64_t now_ns);
-  static Pace LookAtLink(Gpu& gpu, uint64_t now_ns);
+  Pace LookAtLink(Gpu& gpu, uint64_t now_ns) const;
   Demand DemandOf(Member& member, uint64_t now_ns) const;
   struct News {
     uint32_t slice_us = 0;
