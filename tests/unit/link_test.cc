@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "host_backend/daemon/shares/link_turns.h"
+#include "host_backend/daemon/shares/looking.h"
 #include "tests/unit/virtual_link.h"
 
 namespace causeway::test {
@@ -289,21 +290,6 @@ TEST_P(LinkTest, SmallCopiesLetTheDaemonRest) {
   EXPECT_TRUE(link_.arbiter.watched());
 }
 
-// A daemon that goes on with sessions finds what they have copied so far: that is no debt of now.
-TEST(LinkArbiterTest, WhatWasCopiedBeforeIsNotOwed) {
-  LinkArbiter arbiter;
-  ShareTerms capped;
-  capped.pcie_mib_per_s = 100;
-  const size_t vm = arbiter.Add(capped);
-  std::vector<LinkDemand> demands{{.copied = uint64_t{3} << 30, .waiting = 0}};
-  arbiter.Look(kMs, demands);
-  arbiter.Look(2 * kMs, demands);
-  EXPECT_EQ(arbiter.grant(vm), LinkGrant::kWindow);
-  demands[0].copied += 50 << 20;
-  arbiter.Look(3 * kMs, demands);
-  EXPECT_EQ(arbiter.grant(vm), LinkGrant::kClosed);
-}
-
 // A copy behind a kernel that does not end: nothing of it gets on, it holds nobody up, and all of it is given to the driver.
 TEST_P(LinkTest, AStreamThatDoesNotMoveHoldsNobodyUp) {
   const size_t stuck = link_.AddVm({}), other = link_.AddVm({});
@@ -346,8 +332,10 @@ class LinkTurnsTest : public testing::Test {
     LinkGrant of(uint32_t direction) const { return static_cast<LinkGrant>(grant.grant[direction].load()); }
   };
   void Open(const std::string& name, Scope& scope, uint32_t worker, const ShareTerms& terms = {}) {
-    turns_.Open(name, name, worker, terms, scope.words[worker], scope.grant);
+    const daemon::LinkTurns::Bytes before{scope.words[worker].copied[0], scope.words[worker].copied[1]};
+    turns_.Open(name, name, worker, terms, scope.words[worker], before, scope.grant);
   }
+  void Close(const std::string& name, uint32_t worker) { turns_.Close(name, name, worker, now_ns_); }
   daemon::LinkTurns::Pace Look() {
     return turns_.Look(now_ns_ += kMs, [this](const std::string& scope) { return scope == paused_; });
   }
@@ -365,16 +353,80 @@ TEST_F(LinkTurnsTest, AGrantIsOfAllWorkersOfItsScope) {
   one_.words[0].copied[kToHost] = two_.words[0].copied[kToHost] = 1 << 30;
   Look();
   ASSERT_EQ(one_.of(kToHost), LinkGrant::kWindow);
-  turns_.Close("one", "one", 1);
+  Close("one", 1);
   EXPECT_EQ(one_.of(kToHost), LinkGrant::kWindow) << "the other worker is still there";
-  turns_.Close("one", "one", 0);
+  Close("one", 0);
   EXPECT_EQ(one_.of(kToHost), LinkGrant::kAsleep);
+}
+
+// A daemon that goes on with sessions finds what they have copied so far, which is no debt of now; the first copy of a session
+// that begins is.
+TEST_F(LinkTurnsTest, WhatWasCopiedBeforeIsNotOwed) {
+  ShareTerms capped;
+  capped.pcie_mib_per_s = 100;
+  one_.words[0].copied[kToHost] = uint64_t{3} << 30;
+  Open("one", one_, 0, capped);
+  Look();
+  EXPECT_NE(one_.of(kToHost), LinkGrant::kClosed);
+  one_.words[0].copied[kToHost] += 50 << 20;
+  Look();
+  EXPECT_EQ(one_.of(kToHost), LinkGrant::kClosed);
+}
+
+// Processes that end after each copy have the cap of their VM all the same.
+TEST_F(LinkTurnsTest, WhatAShareOwesOutlivesItsLastWorker) {
+  ShareTerms capped;
+  capped.pcie_mib_per_s = 100;
+  Open("one", one_, 0, capped);
+  one_.words[0].copied[kToHost] = 52 << 20;
+  Look();
+  Close("one", 0);
+  EXPECT_EQ(one_.of(kToHost), LinkGrant::kAsleep) << "nobody looks at a grant that nobody has";
+  one_.words[0].copied[kToHost] = 0;
+  EXPECT_EQ(Look(), daemon::LinkTurns::Pace::kWatch) << "the debt is paid meanwhile";
+  Open("one", one_, 0, capped);
+  Look();
+  EXPECT_EQ(one_.of(kToHost), LinkGrant::kClosed);
+  Close("one", 0);
+  // 50 MiB, of which 2 were saved up, at 100 MiB a second, and what may be saved up.
+  for (int i = 0; i < 490; ++i) Look();
+  turns_.Forget(now_ns_);
+  EXPECT_FALSE(turns_.empty());
+  for (int i = 0; i < 40; ++i) Look();
+  turns_.Forget(now_ns_);
+  EXPECT_TRUE(turns_.empty());
+}
+
+// Nor does it help to end where others have had less; for a while, because nobody may come any more.
+TEST_F(LinkTurnsTest, AShareThatWasAheadIsRemembered) {
+  Open("one", one_, 0);
+  Open("two", two_, 0);
+  for (int i = 0; i < 50; ++i) {
+    one_.words[0].copied[kToHost] += 40 << 20;
+    two_.words[0].copied[kToHost] += 8 << 20;
+    one_.words[0].waiting[kToHost] = two_.words[0].waiting[kToHost] = 1;
+    Look();
+  }
+  ASSERT_EQ(one_.of(kToHost), LinkGrant::kClosed);
+  one_.words[0].waiting[kToHost] = 0;
+  Close("one", 0);
+  Open("one", one_, 0);
+  one_.words[0].waiting[kToHost] = 1;
+  two_.words[0].copied[kToHost] += 8 << 20;
+  Look();
+  EXPECT_EQ(one_.of(kToHost), LinkGrant::kClosed);
+  Close("one", 0);
+  Close("two", 0);
+  turns_.Forget(now_ns_ + daemon::kOwedNs - 1);
+  EXPECT_FALSE(turns_.empty());
+  turns_.Forget(now_ns_ + daemon::kOwedNs);
+  EXPECT_TRUE(turns_.empty());
 }
 
 // One namespace of a user is paused by itself: it copies nothing, wants nothing, and is told so again and again.
 TEST_F(LinkTurnsTest, AScopeThatIsPausedIsClosed) {
-  turns_.Open("uid:7", "uid:7:1.1", 0, {}, one_.words[0], one_.grant);
-  turns_.Open("uid:7", "uid:7:2.2", 0, {}, two_.words[0], two_.grant);
+  turns_.Open("uid:7", "uid:7:1.1", 0, {}, one_.words[0], {}, one_.grant);
+  turns_.Open("uid:7", "uid:7:2.2", 0, {}, two_.words[0], {}, two_.grant);
   one_.words[0].copied[kToDevice] = 1 << 20;
   EXPECT_EQ(Look(), daemon::LinkTurns::Pace::kStop);
   EXPECT_EQ(one_.of(kToDevice), LinkGrant::kOpen);

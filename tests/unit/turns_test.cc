@@ -215,6 +215,29 @@ TEST_F(TurnsTest, AWorkerThatEndsGivesTheTurnBack) {
   EXPECT_TRUE(turns_.Status().empty());
 }
 
+// Processes that end after each launch have the cap of their VM all the same.
+TEST_F(TurnsTest, WhatAShareOwesOutlivesItsLastSession) {
+  turns_.AskForTerms([](const std::string&) {
+    ShareTerms terms;
+    terms.cap_percent = 1;
+    return terms;
+  });
+  Begin(one_);
+  one_.Submit();
+  one_.words().sent[0] = 1;
+  turns_.Wake();
+  constexpr uint64_t kUsedNs = 100'000'000;  // of which 1 % are paid in ten seconds
+  YieldUntil([&] { return Of(one_).figures.had_ns > kUsedNs; });
+  turns_.Close(one_.name, 0);
+  EXPECT_TRUE(turns_.Status().empty());
+  one_.words().sent[0] = 0;
+  Begin(one_);
+  one_.words().waiting = 1;
+  turns_.Wake();
+  YieldUntil([&] { return one_.grant() == Grant::kClosed; });
+  EXPECT_GT(Of(one_).figures.had_ns, kUsedNs);
+}
+
 // A worker that was taken over names device after device: no more of them than its page has places.
 TEST_F(TurnsTest, AHostileCellNamesFewDevices) {
   Begin(one_);

@@ -55,6 +55,12 @@ void Arbiter::Remove(size_t vm) {
   if (holder_ == vm) holder_.reset(), draining_ = false;
 }
 
+bool Arbiter::owes(size_t vm) const {
+  const Vm& one = vms_[vm];
+  const bool capped = one.terms.cap_percent < 100;
+  return one.virtual_ns > virtual_ns_ || (capped && one.cap_ns < Percent(one.terms.cap_percent) * kCapBurstNs);
+}
+
 void Arbiter::Set(size_t vm, const ShareTerms& terms) {
   vms_[vm].terms = terms;
   vms_[vm].terms.weight = std::clamp(terms.weight, 1u, kMostWeight);

@@ -82,6 +82,8 @@ class Arbiter {
   bool contended() const { return contended_; }
   // A turn is just ending: look again at once.
   bool hurries() const { return hurries_; }
+  // It has used up more than others of its part, or something of its cap: its next session is to begin with that.
+  bool owes(size_t vm) const;
   size_t size() const { return vms_.size(); }
 
  private:

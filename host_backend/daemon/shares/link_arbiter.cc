@@ -48,12 +48,18 @@ size_t LinkArbiter::Add(const ShareTerms& terms) {
   vms_[at].used = true;
   Set(at, terms);
   vms_[at].virtual_bytes = virtual_bytes_;
+  vms_[at].cap_bytes = CapRate(terms) * kCapBurstNs;
   return at;
 }
 
 void LinkArbiter::Set(size_t vm, const ShareTerms& terms) {
   vms_[vm].terms = terms;
   vms_[vm].terms.weight = std::clamp(terms.weight, 1u, kMostWeight);
+}
+
+bool LinkArbiter::owes(size_t vm) const {
+  const Vm& one = vms_[vm];
+  return one.virtual_bytes > virtual_bytes_ || one.cap_bytes < CapRate(one.terms) * kCapBurstNs;
 }
 
 double LinkArbiter::Window() const {
@@ -92,7 +98,6 @@ void LinkArbiter::Note(Vm& vm, const LinkDemand& demand, uint64_t now_ns, double
   const uint64_t moved = demand.copied < vm.demand.copied ? 0 : demand.copied - vm.demand.copied;
   const double bytes = vm.moved_bytes =
       std::min(static_cast<double>(moved), kMostAtOnce + passed_ns * kMostRate);
-  const bool is_new = vm.copied_ns == 0;
   if (moved != 0) {
     const double since = static_cast<double>(now_ns - vm.copied_ns);
     vm.lately_bytes = vm.lately_bytes * std::max(0.0, 1 - since / kRecentNs) + bytes;
@@ -110,10 +115,8 @@ void LinkArbiter::Note(Vm& vm, const LinkDemand& demand, uint64_t now_ns, double
   // What was copied while it was alone concerns nobody.
   if (several_) vm.virtual_bytes += bytes / vm.terms.weight;
   const double rate = CapRate(vm.terms);
-  // What it had copied before it was known is of another daemon's time, or of little.
-  const double owed = is_new ? 0 : bytes;
   vm.cap_bytes =
-      std::clamp(vm.cap_bytes + rate * passed_ns - owed, -rate * kMostLinkDebtNs, rate * kCapBurstNs);
+      std::clamp(vm.cap_bytes + rate * passed_ns - bytes, -rate * kMostLinkDebtNs, rate * kCapBurstNs);
   vm.throttled = rate != 0 && vm.cap_bytes < 0;
 }
 

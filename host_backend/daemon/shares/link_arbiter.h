@@ -49,6 +49,8 @@ class LinkArbiter {
   bool contended() const { return contended_; }
   // Somebody may copy, or wait, without telling: look again within a millisecond.
   bool watched() const { return watched_; }
+  // It is ahead of the others, or has used up something of its cap: its next session is to begin with that.
+  bool owes(size_t vm) const;
   size_t size() const { return vms_.size(); }
 
  private:

@@ -9,35 +9,56 @@
 #include <algorithm>
 #include <vector>
 
+#include "host_backend/daemon/shares/looking.h"
+
 namespace causeway::daemon {
 
 void LinkTurns::Open(const std::string& share, const std::string& scope, uint32_t worker,
-                     const ShareTerms& terms, const LinkWords& words, LinkGrantWords& grant) {
+                     const ShareTerms& terms, const LinkWords& words, const Bytes& before,
+                     LinkGrantWords& grant) {
   const auto [member, is_new] = members_.try_emplace(share);
   for (uint32_t direction = 0; is_new && direction < kLinkDirections; ++direction)
     member->second.vm[direction] = arbiters_[direction].Add(terms);
-  member->second.workers[{scope, worker}] = {&words, &grant};
+  member->second.workers[{scope, worker}] = {&words, &grant, before};
+  Set(share, terms);  // which may be others than when its last session ended
 }
 
-void LinkTurns::Close(const std::string& share, const std::string& scope, uint32_t worker) {
+void LinkTurns::Close(const std::string& share, const std::string& scope, uint32_t worker, uint64_t now_ns) {
   const auto member = members_.find(share);
   if (member == members_.end()) return;
-  const auto found = member->second.workers.find({scope, worker});
-  if (found == member->second.workers.end()) return;
-  for (uint32_t direction = 0; direction < kLinkDirections; ++direction) {
-    member->second.ended[direction] += found->second.words->copied[direction].load(std::memory_order_relaxed);
-  }
+  auto& workers = member->second.workers;
+  const auto found = workers.find({scope, worker});
+  if (found == workers.end()) return;
   const Worker closed = found->second;
-  member->second.workers.erase(found);
+  workers.erase(found);
   // All workers of a scope have one grant, so that it is in force while one of them lives.
-  const bool lives = std::any_of(member->second.workers.begin(), member->second.workers.end(),
+  const bool lives = std::any_of(workers.begin(), workers.end(),
                                  [&](const auto& other) { return other.first.first == scope; });
-  for (uint32_t direction = 0; !lives && direction < kLinkDirections; ++direction)
-    Publish(closed, direction, LinkGrant::kAsleep, 0);
-  if (!member->second.workers.empty()) return;
-  for (uint32_t direction = 0; direction < kLinkDirections; ++direction)
-    arbiters_[direction].Remove(member->second.vm[direction]);
-  members_.erase(member);
+  for (uint32_t direction = 0; direction < kLinkDirections; ++direction) {
+    member->second.ended[direction] += closed.Copied(direction);
+    if (!lives) Publish(closed, direction, LinkGrant::kAsleep, 0);
+  }
+  member->second.left_ns = now_ns;
+}
+
+void LinkTurns::Forget(uint64_t now_ns) {
+  for (auto at = members_.begin(); at != members_.end();) {
+    const auto member = at++;
+    if (!member->second.workers.empty()) continue;
+    bool owes = false;
+    for (uint32_t direction = 0; direction < kLinkDirections; ++direction)
+      owes = owes || arbiters_[direction].owes(member->second.vm[direction]);
+    if (owes && now_ns - member->second.left_ns < kOwedNs) continue;
+    for (uint32_t direction = 0; direction < kLinkDirections; ++direction)
+      arbiters_[direction].Remove(member->second.vm[direction]);
+    members_.erase(member);
+  }
+}
+
+// What is less than before is a lie.
+uint64_t LinkTurns::Worker::Copied(uint32_t direction) const {
+  const uint64_t copied = words->copied[direction].load(std::memory_order_relaxed);
+  return copied - std::min(copied, before[direction]);
 }
 
 void LinkTurns::Set(const std::string& share, const ShareTerms& terms) {
@@ -51,7 +72,7 @@ void LinkTurns::Set(const std::string& share, const ShareTerms& terms) {
 LinkDemand LinkTurns::DemandOf(const Member& member, uint32_t direction, const IsPaused& is_paused) {
   LinkDemand demand{.copied = member.ended[direction], .waiting = 0};
   for (const auto& [name, worker] : member.workers) {
-    demand.copied += worker.words->copied[direction].load(std::memory_order_relaxed);
+    demand.copied += worker.Copied(direction);
     const bool waits = worker.words->waiting[direction].load(std::memory_order_relaxed) != 0;
     demand.waiting += waits && !is_paused(name.first) ? 1 : 0;
   }

@@ -17,10 +17,17 @@ class LinkTurns {
  public:
   enum class Pace { kStop, kSlow, kWatch, kFast };  // until the next look
 
+  using Bytes = std::array<uint64_t, kLinkDirections>;
+
   // A worker of the scope, which belongs to the share. `worker` is the caller's number for it. All of a scope have one grant.
+  // `before`: what the worker had copied when its session began, or was taken over.
   void Open(const std::string& share, const std::string& scope, uint32_t worker, const ShareTerms& terms,
-            const LinkWords& words, LinkGrantWords& grant);
-  void Close(const std::string& share, const std::string& scope, uint32_t worker);
+            const LinkWords& words, const Bytes& before, LinkGrantWords& grant);
+  // What the share owes outlives its last worker.
+  void Close(const std::string& share, const std::string& scope, uint32_t worker, uint64_t now_ns);
+  // Forgets shares that have no worker and owe nothing any more.
+  void Forget(uint64_t now_ns);
+  bool empty() const { return members_.empty(); }
   void Set(const std::string& share, const ShareTerms& terms);
 
   // Nothing of a scope that is paused is copied, whatever its share may.
@@ -32,11 +39,15 @@ class LinkTurns {
   struct Worker {
     const LinkWords* words;
     LinkGrantWords* grant;
+    Bytes before;
+
+    uint64_t Copied(uint32_t direction) const;
   };
   struct Member {
     std::array<size_t, kLinkDirections> vm{};                    // the arbiters' numbers
     std::map<std::pair<std::string, uint32_t>, Worker> workers;  // by scope and number
-    std::array<uint64_t, kLinkDirections> ended{};               // what workers that have ended had copied
+    Bytes ended{};                                               // what workers that have ended had copied
+    uint64_t left_ns = 0;                                        // since when it has no worker
   };
   using IsPaused = std::function<bool(const std::string& scope)>;
   static LinkDemand DemandOf(const Member& member, uint32_t direction, const IsPaused& is_paused);

@@ -9,6 +9,8 @@ namespace causeway::daemon {
 inline constexpr uint64_t kMostBetweenLooks = 20'000'000;
 // How much a VM can save up of its cap: little, so that a second never sees more than the cap by 2 %.
 inline constexpr double kCapBurstNs = 20e6;
+// How long what a VM owes outlives its last session, at most.
+inline constexpr uint64_t kOwedNs = 100'000'000'000;
 // A VM that has had nothing to do for so long is woken for, and not looked at.
 inline constexpr uint64_t kForgetNs = 1'000'000'000;
 

@@ -37,15 +37,14 @@ double WaitOf(const std::array<uint64_t, kWaitPlaces>& waits, double part) {
   return 0;
 }
 
-void AddWaits(const AccountPage* page, const std::map<uint32_t, uint32_t>& cells,
-              std::array<uint64_t, kWaitPlaces>* waits) {
-  for (const auto& [cell, places] : cells) {
+}  // namespace
+
+void Turns::AddWaits(const Scope& scope, std::array<uint64_t, kWaitPlaces>* waits) {
+  for (const auto& [number, cell] : scope.cells) {
     for (size_t at = 0; at < waits->size(); ++at)
-      (*waits)[at] += page->turn_cell(cell).waits[at].load(std::memory_order_relaxed);
+      (*waits)[at] += scope.page->turn_cell(number).waits[at].load(std::memory_order_relaxed);
   }
 }
-
-}  // namespace
 
 Turns::~Turns() {
   {
@@ -98,7 +97,13 @@ void Turns::Open(const std::string& scope, const std::string& share, AccountPage
       if (!terms_.contains(name)) terms_[name] = terms_of_ ? terms_of_(name) : ShareTerms{};
     }
     known.page = page;
-    known.cells[cell] = 0;
+    Cell& place = known.cells[cell] = {};
+    for (uint32_t device = 0; device < kAccountDevices; ++device) {
+      for (uint32_t direction = 0; direction < kLinkDirections; ++direction) {
+        const LinkWords& words = page->turn_cell(cell).links[device];
+        place.copied[device][direction] = words.copied[direction].load(std::memory_order_relaxed);
+      }
+    }
     // A worker of a daemon of before is at work already, and its VM may be paused.
     wanted_ = true;
     if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
@@ -111,10 +116,9 @@ void Turns::Close(const std::string& scope, uint32_t cell) {
   const auto known = scopes_.find(scope);
   if (known == scopes_.end() || known->second.cells.erase(cell) == 0) return;
   const std::string share = known->second.share;
-  for (auto at = gpus_.begin(); at != gpus_.end();) {
-    CloseOn(at->second, share, scope, cell);
-    at = at->second.members.empty() ? gpus_.erase(at) : std::next(at);
-  }
+  const uint64_t now = MonotonicNs();
+  for (auto& [device, gpu] : gpus_) CloseOn(gpu, share, scope, cell, now);
+  Forget(now);
   if (!known->second.cells.empty()) return;
   scopes_.erase(known);
   terms_.erase(scope);  // asked for again
@@ -124,8 +128,25 @@ void Turns::Close(const std::string& scope, uint32_t cell) {
   if (!is_used) terms_.erase(share);
 }
 
-void Turns::CloseOn(Gpu& gpu, const std::string& share, const std::string& scope, uint32_t cell) {
-  gpu.link.Close(share, scope, cell);
+// What a share owes outlives its last session: else short processes would have no cap, and no part by weight.
+void Turns::Forget(uint64_t now_ns) {
+  for (auto at = gpus_.begin(); at != gpus_.end();) {
+    Gpu& gpu = at->second;
+    std::erase_if(gpu.members, [&](const auto& entry) {
+      const Member& member = entry.second;
+      if (!member.parts.empty() || (gpu.arbiter.owes(member.vm) && now_ns - member.left_ns < kOwedNs))
+        return false;
+      gpu.arbiter.Remove(member.vm);
+      return true;
+    });
+    gpu.link.Forget(now_ns);
+    at = gpu.members.empty() && gpu.link.empty() ? gpus_.erase(at) : std::next(at);
+  }
+}
+
+void Turns::CloseOn(Gpu& gpu, const std::string& share, const std::string& scope, uint32_t cell,
+                    uint64_t now_ns) {
+  gpu.link.Close(share, scope, cell, now_ns);
   const auto member = gpu.members.find(share);
   if (member == gpu.members.end()) return;
   auto& parts = member->second.parts;
@@ -138,8 +159,8 @@ void Turns::CloseOn(Gpu& gpu, const std::string& share, const std::string& scope
   member->second.ended += part->second.watch.Look(0).submitted;
   parts.erase(part);
   if (!parts.empty()) return;
-  gpu.arbiter.Remove(member->second.vm);
-  gpu.members.erase(member);
+  member->second.left_ns = now_ns;
+  member->second.capped = TermsOf(share).cap_percent < 100;
 }
 
 void Turns::Wake() {
@@ -154,12 +175,12 @@ void Turns::Wake() {
 // has as many devices as its page has grants.
 void Turns::Discover() {
   for (auto& [name, scope] : scopes_) {
-    for (auto& [cell, places] : scope.cells) {
+    for (auto& [number, cell] : scope.cells) {
       for (uint32_t place = 0; place < kAccountDevices; ++place) {
-        const uint64_t device = scope.page->cell(cell).device[place].load(std::memory_order_acquire);
-        if (device == 0 || (places >> place & 1) != 0) continue;
-        places |= 1u << place;
-        Join(device, name, cell, place);
+        const uint64_t device = scope.page->cell(number).device[place].load(std::memory_order_acquire);
+        if (device == 0 || (cell.places >> place & 1) != 0) continue;
+        cell.places |= 1u << place;
+        Join(device, name, number, place);
       }
     }
   }
@@ -172,11 +193,13 @@ void Turns::Join(uint64_t device, const std::string& scope, uint32_t cell, uint3
   Gpu& gpu = gpus_.try_emplace(device, turns_(device)).first->second;
   const auto [member, is_new] = gpu.members.try_emplace(known.share);
   if (is_new) member->second.vm = gpu.arbiter.Add(TermsOf(known.share));
+  // It may have been away, and have had others.
+  gpu.arbiter.Set(member->second.vm, TermsOf(known.share));
   Part& part = member->second.parts[scope];
   part.grant = grant;
   part.watch.Open(cell, known.page->turn_cell(cell).turns[place]);
   gpu.link.Open(known.share, scope, cell, TermsOf(known.share), known.page->turn_cell(cell).links[place],
-                known.page->LinkOf(*grant));
+                known.cells.at(cell).copied[place], known.page->LinkOf(*grant));
 }
 
 // A scope that is paused alone wants nothing on behalf of the others.
@@ -249,11 +272,12 @@ Turns::Pace Turns::Look(Gpu& gpu, uint64_t now_ns) {
     if (demand.submitted != member.demand.submitted || demand.waiting || demand.busy)
       member.active_ns = now_ns;
     member.demand = demands[member.vm] = demand;
-    const bool is_active = now_ns - member.active_ns < kForgetNs && member.active_ns != 0;
+    const bool is_there = !member.parts.empty();
+    const bool is_active = is_there && now_ns - member.active_ns < kForgetNs && member.active_ns != 0;
     const ShareTerms terms = is_active ? TermsOf(share) : ShareTerms{};
     active += is_active ? 1 : 0;
-    bounded = bounded || (terms.cap_percent < 100 && !terms.paused);
-    untold = untold || (!is_active && member.told != demand.submitted);
+    bounded = bounded || (terms.cap_percent < 100 && !terms.paused) || (!is_there && member.capped);
+    untold = untold || (is_there && !is_active && member.told != demand.submitted);
   }
   // Of one that is not active any more something may be left that it submitted alone.
   const bool asks = untold && active == 1;
@@ -267,7 +291,8 @@ Turns::Pace Turns::Look(Gpu& gpu, uint64_t now_ns) {
             now_ns);
   }
   if (gpu.arbiter.hurries()) return Pace::kAtOnce;
-  return gpu.in_turns ? Pace::kFast : Pace::kWatch;
+  if (gpu.in_turns) return Pace::kFast;
+  return active == 0 ? Pace::kSlow : Pace::kWatch;  // somebody who is gone owes something
 }
 
 Turns::Pace Turns::LookAtLink(Gpu& gpu, uint64_t now_ns) const {
@@ -290,6 +315,7 @@ void Turns::Run() {
   while (!stop_) {
     if (std::exchange(wanted_, false)) Discover();
     const uint64_t now = MonotonicNs();
+    Forget(now);
     Pace pace = Pace::kStop;
     for (auto& [device, gpu] : gpus_) pace = std::max({pace, Look(gpu, now), LookAtLink(gpu, now)});
     const auto is_wanted = [this] { return stop_ || wanted_; };
@@ -322,13 +348,14 @@ std::vector<ShareStatus> Turns::Status() const {
   std::vector<ShareStatus> all;
   for (const auto& [device, gpu] : gpus_) {
     for (const auto& [share, member] : gpu.members) {
+      if (member.parts.empty()) continue;
       ShareStatus status{share, {}, device, TermsOf(share), gpu.arbiter.figures(member.vm), gpu.in_turns};
       for (uint32_t direction = 0; direction < kLinkDirections; ++direction)
         status.link[direction] = gpu.link.FiguresOf(share, direction);
       std::array<uint64_t, kWaitPlaces> waits{};
       for (const auto& [scope, part] : member.parts) {
         status.scopes.push_back(scope);
-        AddWaits(scopes_.at(scope).page, scopes_.at(scope).cells, &waits);
+        AddWaits(scopes_.at(scope), &waits);
       }
       status.wait_p50_us = WaitOf(waits, 0.5);
       status.wait_p99_us = WaitOf(waits, 0.99);

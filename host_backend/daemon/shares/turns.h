@@ -6,6 +6,7 @@
 // uses each GPU: grants are then Grant::kOpen for that VM and kAsleep for the others, and the first of them that submits
 // has the daemon call Wake.
 #pragma once
+#include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -62,6 +63,8 @@ class Turns {
     uint64_t ended = 0;      // what scopes had submitted that have no session any more
     uint64_t active_ns = 0;  // when it last had something to do
     uint64_t told = 0;       // Demand::submitted, as the arbiter was last told
+    uint64_t left_ns = 0;    // since when it has no parts
+    bool capped = false;     // when it had its last one
   };
   struct Gpu {
     explicit Gpu(const TurnTerms& terms) : arbiter(terms) {}
@@ -70,16 +73,23 @@ class Turns {
     LinkTurns link;
     bool in_turns = false;
   };
+  struct Cell {
+    uint32_t places = 0;  // as bits, which ones are known
+    // What its worker had copied over the link of each device when its session began, or was taken over.
+    std::array<LinkTurns::Bytes, kAccountDevices> copied{};
+  };
   struct Scope {
     std::string share;
     AccountPage* page = nullptr;
-    std::map<uint32_t, uint32_t> cells;  // and, as bits, which places of each are known
+    std::map<uint32_t, Cell> cells;
   };
   enum class Pace { kStop, kSlow, kWatch, kFast, kAtOnce };  // until the next look
 
   void Run();
   void Discover();
-  static void CloseOn(Gpu& gpu, const std::string& share, const std::string& scope, uint32_t cell);
+  static void AddWaits(const Scope& scope, std::array<uint64_t, kWaitPlaces>* waits);
+  void CloseOn(Gpu& gpu, const std::string& share, const std::string& scope, uint32_t cell, uint64_t now_ns);
+  void Forget(uint64_t now_ns);
   void Join(uint64_t device, const std::string& scope, uint32_t cell, uint32_t place);
   Pace Look(Gpu& gpu, uint64_t now_ns);
   Pace Rest(Gpu& gpu, uint64_t now_ns);
