@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // What somebody makes of a connection that is lost and made again: any numbers in acknowledgements and in the message by which a guest comes
-// back, with any frames before and behind it; a host's answer to a guest; and what is kept for a peer, beside a plain copy of it.
+// back, with any frames before and behind it; a host's answer to a guest; and what is kept for a peer, beside what was sent.
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
-#include <list>
+#include <cstring>
+#include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,38 +19,61 @@
 namespace causeway::fuzz {
 namespace {
 
-// Pieces are copied or referred to, forgotten, and read again from anywhere.
+constexpr size_t kLongPiece = 70'000;  // more than what is kept has room for at first
+// After how many bytes the same ones are sent again. Prime, so that a place which is wrong by a ring's size shows.
+constexpr size_t kPeriod = 65'521;
+
+// What is sent from that position on, without a copy: making and comparing bytes one by one was most of an execution.
+std::span<const std::byte> SentAt(uint64_t position, size_t bytes) {
+  static const std::vector<std::byte> pattern = [] {
+    std::vector<std::byte> made(kPeriod + std::max(kPeriod, kLongPiece));
+    std::minstd_rand random;
+    for (size_t i = 0; i < made.size(); ++i)
+      made[i] = i < kPeriod ? std::byte(random() >> 8) : made[i - kPeriod];
+    return made;
+  }();
+  return {&pattern[position % kPeriod], bytes};
+}
+
+// Whether what is kept from there on is what was sent.
+bool KeepsFrom(const SentBytes& sent, uint64_t from) {
+  uint64_t at = from;
+  const bool is_same = sent.From(from, [&](std::span<const std::byte> piece) {
+    while (!piece.empty()) {
+      const auto part = piece.first(std::min(piece.size(), kPeriod));
+      if (std::memcmp(part.data(), SentAt(at, part.size()).data(), part.size()) != 0) return false;
+      at += part.size();
+      piece = piece.subspan(part.size());
+    }
+    return true;
+  });
+  return is_same && at == sent.end();
+}
+
+// Pieces are copied or referred to, forgotten, and read again from anywhere: from any place while little is kept, and of much
+// its end, so that an input costs no more than its length lets it.
 void KeepAndForget(Input& input) {
+  constexpr uint64_t kLittle = 128u << 10;
   SentBytes sent;
-  std::vector<std::byte> all;
-  std::list<std::vector<std::byte>> elsewhere;
   while (!input.empty()) {
     const uint8_t choice = input.Byte();
-    const uint64_t kept = sent.end() - sent.begin();
     if (choice % 4 == 0) {
-      sent.Forget(sent.begin() + input.Word() % (kept + 1));
+      sent.Forget(sent.begin() + input.Word() % (sent.end() - sent.begin() + 1));
       continue;
     }
-    std::vector<std::byte> bytes(choice > 250 ? 70'000 : input.Byte() * size_t{8});
-    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = std::byte(uint8_t(all.size() + i * choice));
+    const uint64_t position = sent.end();
+    const auto bytes = SentAt(position, choice > 250 ? kLongPiece : input.Byte() * size_t{8});
     const bool copied = choice % 4 != 1;
     if (!sent.HasRoom(copied ? bytes.size() : 0, copied ? 0 : bytes.size())) break;
-    all.insert(all.end(), bytes.begin(), bytes.end());
     if (copied)
       sent.Copy(bytes);
     else
-      sent.Refer(elsewhere.emplace_back(std::move(bytes)));
-    Require(sent.end() == all.size());
-    const uint64_t from = sent.begin() + input.Byte() % (sent.end() - sent.begin() + 1);
-    auto expected = all.begin() + static_cast<ptrdiff_t>(from);
-    Require(sent.From(from, [&](std::span<const std::byte> piece) {
-      Require(piece.size() <= static_cast<size_t>(all.end() - expected) &&
-              std::equal(piece.begin(), piece.end(), expected));
-      expected += static_cast<ptrdiff_t>(piece.size());
-      return true;
-    }));
-    Require(expected == all.end());
+      sent.Refer(bytes);
+    Require(sent.end() == position + bytes.size());
+    const uint64_t kept = sent.end() - sent.begin(), left_out = kept - std::min(kept, kLittle);
+    Require(KeepsFrom(sent, sent.begin() + left_out + input.Byte() % (kept - left_out + 1)));
   }
+  Require(KeepsFrom(sent, sent.begin()));
 }
 
 void ReadAnswer(Input& input) {
