@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <initializer_list>
 
 #include "guest_lib/old_glibc/look_up.h"
 
