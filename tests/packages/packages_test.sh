@@ -112,7 +112,8 @@ quietly sh -c 'dpkg -i /packages/older/*.deb'
 ! grep -qs causeway "$local_file" || fail "a line for libvirt was added where there is no libvirt"
 [ -n "$(in_root getent passwd causeway)" ] || fail "there is no user causeway"
 install -m 0755 /dev/null "$root/usr/bin/nvidia-modprobe"
-quietly systemd-analyze verify /usr/lib/systemd/system/causewayd.service /usr/lib/systemd/system/causeway-devices.service
+quietly systemd-analyze verify /usr/lib/systemd/system/causewayd.service /usr/lib/systemd/system/causeway-devices.service \
+  /usr/lib/systemd/system/causeway-xen.service
 expect "what systemd says of the units" "$(grep -v '^$' "$scratch/log" || true)" ""
 rm "$root/usr/bin/nvidia-modprobe"
 expect "causewayd.service" "$(in_root systemctl is-enabled causewayd.service)" enabled

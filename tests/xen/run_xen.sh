@@ -3,11 +3,10 @@
 # Boots Xen and its domain 0 in QEMU's emulation, which needs no support of virtualisation by this machine.
 # usage: run_xen.sh --dom0 DIR --payload DIR --log FILE [--timeout S] [--xen-options TEXT] [--memory MIB]     (of these domain 0 has all but 1792)
 #   --dom0     what make_dom0.sh made
-#   --payload  becomes /causeway in domain 0; its steps.sh is run there
+#   --payload  becomes /causeway in domain 0; its dom0_init.sh is the first process there
 # environment: QEMU: the program
 # exit status: 0 the steps ended; 124 time is up; 1 the machine ended before its steps, or the kernel complained
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
 fail() { echo "run_xen.sh: $*" >&2; exit 1; }
 dom0='' payload='' log='' timeout_s=600 xen_options='' memory=3072
 while [ $# -gt 0 ]; do
@@ -25,7 +24,6 @@ stop() {
   rm -rf "$work"
 }
 trap stop EXIT
-cp "$here/dom0/dom0_init.sh" "$payload/"
 mke2fs -q -t ext4 -O ^has_journal -d "$payload" -E root_owner=0:0 "$work/payload" "$(($(du -sm "$payload" | cut -f 1) * 5 / 4 + 64))M"
 
 # What the emulated processor must not have: smap and smep end domain 0 at its entry, monitor faults in Xen's idle loop,

@@ -24,6 +24,7 @@ try programs xen_pv.sh --types "pv pvh hvm"
 try together xen_pv.sh --types "pv pvh hvm" --together
 try refused xen_pv.sh --refused --programs "vector_add device_printf"
 try doctor xen_doctor.sh --types "pv pvh"
+[ -n "${XEN_HERE:-}" ] || try service xen_service.sh
 try tls xen_tls.sh --types "pv pvh"
 try figures xen_figures.sh
 try one_of_four xen_pv.sh --types "pv pvh" --vcpus 1/4 --programs "vector_add device_printf"

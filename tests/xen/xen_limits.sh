@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The limits of Xen and of Linux that a region meets, each in a real domain 0: that a sentence names the option to change, that
-# a region which was refused leaves nothing behind, and that the commands of vm_configs/causewayd-xen.conf set a limit that fits
-# and mend the allocator's count.
+# a region which was refused leaves nothing behind, and that the command of vm_configs/causeway-xen.service sets a limit that fits, and that
+# of causewayd-xen.conf mends the allocator's count.
 # usage: xen_limits.sh BUILD_DIR [--keep DIR]
 # exit status: 0 all as docs/xen.md says; 77 something is missing here, which the last line explains; else failed
 set -euo pipefail
@@ -21,11 +21,11 @@ done
 echo 'stay:root sleep 100000' > "$work/commands"
 guest idle "$work/commands"
 "$configs/copy_modules.sh" "${KERNEL##*/vmlinuz-}" "$payload/modules" xen-gntalloc
-# The unit's commands as systemd gives them to the shell.
-command_of() { sed -n "s/^$1=+-\/bin\/sh -c '\(.*\)'\$/\1/p" "$configs/causewayd-xen.conf" | sed 's/\$\$/$/g'; }
-command_of ExecStartPre > "$payload/set_limit"
-command_of ExecStopPost > "$payload/load_anew"
-for file in set_limit load_anew; do [ -s "$payload/$file" ] || fail "causewayd-xen.conf has no command for $file."; done
+# The units' commands as systemd gives them to the shell.
+command_of() { sed -n "s/^$2=[+-]*\/bin\/sh -c '\(.*\)'\$/\1/p" "$configs/$1" | sed 's/\$\$/$/g'; }
+command_of causeway-xen.service ExecStart > "$payload/set_limit"
+command_of causewayd-xen.conf ExecStopPost > "$payload/load_anew"
+for file in set_limit load_anew; do [ -s "$payload/$file" ] || fail "the units have no command for $file."; done
 cat > "$payload/steps.sh" <<TEXT
 . /causeway/xen_functions.sh
 . /causeway/limits_steps.sh

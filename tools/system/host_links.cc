@@ -265,7 +265,7 @@ void CheckSharedMemory(const machine::Machine& machine, Chain* chain) {
 
 constexpr unsigned long kGrantsPerFrame = 512;  // of Xen's table
 
-// The pages that domain 0 can grant, less one frame of the table for others, as vm_configs/causewayd-xen.conf computes it; none:
+// The pages that domain 0 can grant, less one frame of the table for others, as vm_configs/causeway-xen.service computes it; none:
 // this user cannot ask Xen.
 std::optional<unsigned long> RoomInXenTable(const machine::Machine& machine) {
   if (!machine.lives()) return {};

@@ -31,7 +31,7 @@ constexpr uint64_t kUsualFrames = 64;        // gnttab_max_frames without an opt
 constexpr uint64_t kMappingsPerFrame = 256;  // of maptrack
 constexpr uint32_t kPagesPerRequest = 512;   // the kernel keeps a list of each request in one piece of memory
 constexpr uint64_t kGivenBackPerSecond =
-    1000;  // where only root may read it, as vm_configs/causewayd-xen.conf sets it
+    1000;  // where only root may read it, as vm_configs/causeway-xen.service sets it
 
 using Steady = std::chrono::steady_clock;
 

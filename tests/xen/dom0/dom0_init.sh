@@ -24,9 +24,4 @@ until xenstore-read / > /dev/null 2>&1 || [ $((tries += 1)) -gt 300 ]; do sleep 
 xen-init-dom0
 xenconsoled --pid-file=/run/xenconsoled.pid --log=guest --log-dir=/var/log/xen
 echo "TOOLS $(cut -d' ' -f1 /proc/uptime) $(xl info | grep -E '^(xen_version|virt_caps)' | tr -s ' \n' ' ')"
-. /causeway/steps.sh
-dmesg | grep -E 'WARNING:|BUG[: ]|Oops|blocked for more than|general protection' | sed 's/^/KERNEL-FAULT /'
-echo "DONE $(cut -d' ' -f1 /proc/uptime)"
-sync
-echo o > /proc/sysrq-trigger
-sleep 60
+. /causeway/run_steps.sh

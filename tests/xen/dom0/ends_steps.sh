@@ -91,7 +91,7 @@ daemon_and_guest_end() {
 
 LIMIT_S=3000  # what stays in the guest stays until it is destroyed
 echo $PAGES > /sys/module/xen_gntalloc/parameters/limit
-echo 1000 > /sys/module/grant_table/parameters/free_per_iteration  # as causewayd-xen.conf
+echo 1000 > /sys/module/grant_table/parameters/free_per_iteration  # as causeway-xen.service
 for type in $types; do
   guest=guest-$type
   : > /run/causewayd.log
