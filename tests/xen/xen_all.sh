@@ -2,18 +2,24 @@
 # SPDX-License-Identifier: Apache-2.0
 # Everything that is tried of Xen's guests, one emulated machine after the other; of these ctest runs `vm.xen`, the shortest.
 # usage: xen_all.sh BUILD_DIR [--keep DIR]     (as root; about an hour of one processor)
-# environment: XEN_LOCK=FILE is locked (flock) for each machine, where several users share this one
+# environment: XEN_LOCK=FILE is locked (flock) for each machine, where several users share this one; PARTS="NAME..." these of the names
+#   below instead of all
 # exit status: 0 all passed; 77 something is missing here, which the last line explains; else the number of those that failed
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 build=$1 keep=''
 [ "${2:-}" != --keep ] || keep=$3
 failed=0
+exec 9> "${XEN_LOCK:-/dev/null}"
 try() { # NAME SCRIPT ARGUMENTS...
-  local status=0 name=$1 script=$2 begun=$SECONDS
+  local status=0 name=$1 script=$2 begun
+  [ -z "${PARTS:-}" ] || [[ " $PARTS " == *" $name "* ]] || return 0
   shift 2
   echo "== $name: $script $build $*"
-  ${XEN_LOCK:+flock "$XEN_LOCK"} "$here/$script" "$build" "$@" ${keep:+--keep "$keep/$name"} || status=$?
+  [ -z "${XEN_LOCK:-}" ] || flock 9
+  begun=$SECONDS
+  "$here/$script" "$build" "$@" ${keep:+--keep "$keep/$name"} 9>&- || status=$?
+  [ -z "${XEN_LOCK:-}" ] || flock -u 9
   [ "$status" != 77 ] || exit 77
   [ "$status" = 0 ] || { failed=$((failed + 1)); echo "== $name failed with status $status"; }
   echo "== $name: $((SECONDS - begun)) s"
@@ -28,6 +34,7 @@ try doctor xen_doctor.sh --types "pv pvh"
 try tls xen_tls.sh --types "pv pvh"
 try figures xen_figures.sh
 try one_of_four xen_pv.sh --types "pv pvh" --vcpus 1/4 --programs "vector_add device_printf"
+try two_processors xen_pv.sh --types "pv pvh" --vcpus 2 --programs "vector_add device_printf"
 # The programs of ../vm/vm_data.sh; a PV guest cannot register memory.
 memory="host_memory mempool memcpy memcpy_box memcpy_batch unified_memory"
 try memory_pv xen_pv.sh --programs '' --region 512 --killed --driver "$memory"
