@@ -72,7 +72,7 @@ std::unique_ptr<TlsRecords> Connect(int fd, const char* key_file, std::string* e
 }  // namespace
 }  // namespace causeway
 
-extern "C" __attribute__((visibility("default"))) causeway::StreamLayer* causeway_tls_connect_1(
+extern "C" __attribute__((visibility("default"))) causeway::StreamLayer* causeway_tls_connect_2(
     int fd, const char* key_file, char* error, size_t error_bytes) noexcept {
   std::string text;
   std::unique_ptr<causeway::TlsRecords> records;

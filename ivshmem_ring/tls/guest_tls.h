@@ -6,14 +6,14 @@
 #include "ivshmem_ring/tcp/stream_layer.h"
 
 inline constexpr char kTlsLibrary[] = "libcauseway-tls.so.1";
-inline constexpr char kTlsConnectName[] = "causeway_tls_connect_1";
+inline constexpr char kTlsConnectName[] = "causeway_tls_connect_2";
 
 // Makes an encrypted connection of `fd`, a connected stream socket whose waits are bounded by time limits of its own, with the
 // key in `key_file`. The caller deletes the result. Null: `error` says why, in a sentence without its full stop. Throws nothing.
 // Any thread.
-extern "C" causeway::StreamLayer* causeway_tls_connect_1(int fd, const char* key_file, char* error,
+extern "C" causeway::StreamLayer* causeway_tls_connect_2(int fd, const char* key_file, char* error,
                                                          size_t error_bytes) noexcept;
-using CausewayTlsConnect = decltype(&causeway_tls_connect_1);
+using CausewayTlsConnect = decltype(&causeway_tls_connect_2);
 
 inline constexpr char kTlsKeepHostName[] = "causeway_tls_keep_host_1";
 
