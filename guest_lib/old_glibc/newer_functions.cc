@@ -207,6 +207,7 @@ int _dl_find_object(void* address, dl_find_object* found) noexcept {
 long causeway_strtol(const char*, char**, int) __asm__("strtol");
 unsigned long causeway_strtoul(const char*, char**, int) __asm__("strtoul");
 int causeway_vsscanf(const char*, const char*, va_list) __asm__("__isoc99_vsscanf");
+int causeway_vfscanf(FILE*, const char*, va_list) __asm__("__isoc99_vfscanf");
 
 long __isoc23_strtol(const char* text, char** end, int base) noexcept {
   return causeway_strtol(text, end, base);
@@ -224,6 +225,13 @@ int __isoc23_sscanf(const char* text, const char* format, ...) noexcept {
   va_list arguments;
   va_start(arguments, format);
   const int read = causeway_vsscanf(text, format, arguments);
+  va_end(arguments);
+  return read;
+}
+int __isoc23_fscanf(FILE* file, const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  const int read = causeway_vfscanf(file, format, arguments);
   va_end(arguments);
   return read;
 }
