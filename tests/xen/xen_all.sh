@@ -38,7 +38,9 @@ try two_processors xen_pv.sh --types "pv pvh" --vcpus 2 --programs "vector_add d
 # The programs of ../vm/vm_data.sh; a PV guest cannot register memory.
 memory="host_memory mempool memcpy memcpy_box memcpy_batch unified_memory"
 try memory_pv xen_pv.sh --programs '' --region 512 --killed --driver "$memory"
-try memory xen_pv.sh --types "pvh hvm" --programs '' --region 512 --killed --driver "$memory host_register registered_kinds registered_pages pointer"
-try ends xen_ends.sh --types "pv pvh hvm"
+for type in pvh hvm; do
+  try memory_$type xen_pv.sh --types $type --programs '' --region 512 --killed --driver "$memory host_register registered_kinds registered_pages pointer"
+done
+for type in pv pvh hvm; do try ends_$type xen_ends.sh --types $type; done
 echo "xen_all.sh: $failed failed"
 exit "$failed"

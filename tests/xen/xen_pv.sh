@@ -55,6 +55,8 @@ if [ "$region" -ge 128 ] || [ -n "$together" ]; then
   limit=523776 xen_options="gnttab_max_frames=1024 gnttab_max_maptrack_frames=2048"
 fi
 [ "$region" -le 512 ] || memory=$((3072 + region))
+# Of each guest. Emulated on a busy machine, a conformance program of memory can take two minutes.
+limit_s=$((600 + 120 * $(wc -w <<< "$driver")))
 cat > "$payload/steps.sh" <<TEXT
 . /causeway/xen_functions.sh
 echo $limit > /sys/module/xen_gntalloc/parameters/limit
@@ -62,7 +64,7 @@ REGION_MIB=$region LIMIT_S=600
 # What is left on the host after the programs that were killed, while the guest still runs.
 left() {
   guest=\$1 type=\$2
-  until_true 900 said "^EXIT after"
+  until_true $limit_s said "^EXIT after"
   check "nothing is left of programs that were killed" until_true 30 idle
   status
   xl destroy \$guest
@@ -73,16 +75,16 @@ for type in $types; do
   echo "GUEST \$type \$(cut -d' ' -f1 /proc/uptime)"
   create guest-\$type \$type programs $vcpus || continue
   [ -z "$killed" ] || left guest-\$type \$type
-  [ -n "$together" ] || await_end 600 guest-\$type
+  [ -n "$together" ] || await_end $limit_s guest-\$type
 done
 for type in $types; do
-  [ -z "$together" ] || { await_end 600 guest-\$type; status; }  # with how late causewayd was in the last minute
+  [ -z "$together" ] || { await_end $limit_s guest-\$type; status; }  # with how late causewayd was in the last minute
   console guest-\$type \$type
 done
 status
 cat /run/causewayd.log
 TEXT
-run_payload $((300 + 600 * $(wc -w <<< "$types")))
+run_payload $((300 + limit_s * $(wc -w <<< "$types")))
 [ -z "$refused" ] || grep -a 'the driver registers no memory that is granted' "$work/log" ||
   fail "no worker said that its driver had refused to register granted memory."
 for type in $types; do
