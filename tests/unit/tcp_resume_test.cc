@@ -277,7 +277,9 @@ TEST(Resume, NumbersThatCannotBeEndTheSession) {
   const std::vector<std::byte> record(100);
   ASSERT_EQ(connection.Send({0, 100, 0, FrameKind::kRecord}, record, {}), "");
   ASSERT_TRUE(connection.TakeAcknowledgement(50));
-  std::thread reader([&] { EXPECT_EQ(connection.Fill(nullptr), TcpConnection::Filled::kEnded); });
+  // It sleeps, so that it finds the loss also where it begins before that.
+  constexpr WaitPolicy kSleep{.spin_us = 0};
+  std::thread reader([&] { EXPECT_EQ(connection.Fill(&kSleep), TcpConnection::Filled::kEnded); });
   connection.Break("a test breaks it");
   uint64_t received = 1, lost_us = 0;
   ASSERT_EQ(connection.AwaitLoss(40'000'000, &received, &lost_us), Resumption::Parked::kYes);
