@@ -3,10 +3,13 @@
 #include "host_backend/daemon/shares/turns.h"
 
 #include <gtest/gtest.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
+#include <vector>
 
 #include "tests/yield_until.h"
 
@@ -14,6 +17,8 @@ namespace causeway::test {
 namespace {
 
 using daemon::ShareStatus;
+using daemon::TurnGpus;
+using daemon::TurnGpusOf;
 using daemon::Turns;
 
 class TurnsTest : public testing::Test {
@@ -49,7 +54,9 @@ class TurnsTest : public testing::Test {
   };
 
   void Begin(Vm& vm) { Begin(vm, vm.name); }
-  void Begin(Vm& vm, const std::string& share) { turns_.Open(vm.name, share, vm.page, 0); }
+  void Begin(Vm& vm, const std::string& share, const TurnGpus& gpus = {}) {
+    turns_.Open(vm.name, share, vm.page, 0, gpus);
+  }
   ShareStatus Of(const Vm& vm) {
     for (const ShareStatus& status : turns_.Status()) {
       if (std::count(status.scopes.begin(), status.scopes.end(), vm.name) != 0) return status;
@@ -252,6 +259,71 @@ TEST_F(TurnsTest, AHostileCellNamesFewDevices) {
   turns_.Wake();
   YieldUntil([&] { return two_.grant() == Grant::kOpen; });
   EXPECT_LE(turns_.Status().size(), size_t{kAccountDevices} + 1);
+}
+
+// Nor one that its VM cannot open: there it would take turns, and make others wait, without working. And what it invents does not
+// fill the page, so that its VM's own GPU would have no grant, and be used without turns.
+TEST_F(TurnsTest, AHostileCellNamesNoGpuOfOthers) {
+  const uint64_t own = one_.page->cell(0).device[one_.place];
+  auto& cell = const_cast<AccountCell&>(one_.page->cell(0));
+  const int last = kAccountDevices - 1;
+  for (int place = 0; place < last; ++place) cell.device[place] = own + 2 * static_cast<uint64_t>(place + 1);
+  cell.device[last] = 0;
+  Begin(one_, one_.name, {.any = false, .hashes = {own}});
+  for (int i = 0; i < 10; ++i) {
+    turns_.Wake();
+    turns_.Status();
+  }
+  EXPECT_TRUE(turns_.Status().empty());
+  cell.device[last] = own;
+  one_.page->turn_cell(0).turns[last].waiting = 1;
+  turns_.Wake();
+  YieldUntil([&] { return one_.page->GrantOn(own) != nullptr; });
+  EXPECT_EQ(turns_.Status().size(), 1u);
+  EXPECT_EQ(Of(one_).device, own);
+}
+
+NamedDevice Named(uint8_t first) {
+  NamedDevice device{};
+  device[0] = first;
+  device[15] = 7;
+  return device;
+}
+
+TEST(TurnGpusTest, OnesThatAScopeCanOpen) {
+  const auto hash = [](uint8_t first) { return DeviceHash(Named(first).data()); };
+  const std::vector<NamedDevice> shown{Named(0xab), Named(0xcd), Named(0xac)};
+  const std::string whole = "GPU-cd000000-0000-0000-0000-000000000007";
+  EXPECT_EQ(TurnGpusOf({}, shown, false).hashes, (std::vector{hash(0xab), hash(0xcd), hash(0xac)}));
+  EXPECT_FALSE(TurnGpusOf({}, shown, false).any);
+  const TurnGpus one = TurnGpusOf({whole}, {}, false);
+  EXPECT_TRUE(one.Allows(hash(0xcd)));
+  EXPECT_FALSE(one.Allows(hash(0xab)));
+  // The driver takes a beginning, too.
+  EXPECT_EQ(TurnGpusOf({"GPU-A"}, shown, false).hashes, (std::vector{hash(0xab), hash(0xac)}));
+  EXPECT_FALSE(TurnGpusOf({"GPU-A"}, shown, false).Allows(hash(0xcd)));
+  // What cannot be told: nobody has said what there is, or GPUs have parts.
+  EXPECT_TRUE(TurnGpusOf({}, {}, false).Allows(1));
+  EXPECT_TRUE(TurnGpusOf({"GPU-a"}, {}, false).Allows(1));
+  EXPECT_TRUE(TurnGpusOf({}, shown, true).Allows(1));
+  EXPECT_TRUE(TurnGpusOf({whole}, shown, true).Allows(1));
+  EXPECT_FALSE(TurnGpusOf({"MIG-cd000000-0000-0000-0000-000000000007"}, shown, true).Allows(1));
+  // Its sessions of before the change of its configuration go on.
+  TurnGpus both = one;
+  both.Add(TurnGpusOf({"GPU-ab000000-0000-0000-0000-000000000007"}, shown, false));
+  EXPECT_TRUE(both.Allows(hash(0xcd)) && both.Allows(hash(0xab)) && !both.Allows(hash(0xac)));
+}
+
+TEST(TurnGpusTest, PartsAreFoundWhereTheDriverShowsThem) {
+  namespace fs = std::filesystem;
+  std::string folder = testing::TempDir() + "turns_XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  EXPECT_FALSE(daemon::HostHasParts(folder + "/none"));
+  fs::create_directories(folder + "/gpu0/mig");
+  EXPECT_FALSE(daemon::HostHasParts(folder));
+  fs::create_directories(folder + "/gpu0/mig/gi7/ci0");
+  EXPECT_TRUE(daemon::HostHasParts(folder));
+  fs::remove_all(folder);
 }
 
 }  // namespace

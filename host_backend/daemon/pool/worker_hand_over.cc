@@ -65,6 +65,12 @@ void WorkerPool::OnJoined(uint64_t number, const std::string& scope, const Cgrou
     HandOverNow(*entry, joined.problem);
 }
 
+AccountHolder WorkerPool::HolderOf(const SessionPeer& peer) const {
+  static const std::vector<std::string> kAll;
+  return {peer.scope, peer.share,
+          TurnGpusOf(peer.gpus != nullptr ? *peer.gpus : kAll, devices_, HostHasParts())};
+}
+
 // A session that cannot be counted, or has no user of its own where others have one, is none.
 void WorkerPool::HandOverNow(Entry& entry, const std::string& problem) {
   const LoopPart part("handing over a worker");
@@ -74,8 +80,7 @@ void WorkerPool::HandOverNow(Entry& entry, const std::string& problem) {
     entry.process->End();
     client->OnNoWorker(sentence);
   };
-  auto seat = problem.empty() ? accounts_.Join({peer.scope, peer.share}, peer.device_memory_mib << 20)
-                              : Error{problem};
+  auto seat = problem.empty() ? accounts_.Join(HolderOf(peer), peer.device_memory_mib << 20) : Error{problem};
   if (!seat.ok()) return refuse(seat.error());
   entry.seat = seat.value();
   const std::string no_user = entry.user_scope.empty() ? JoinUser(entry, peer.scope) : "";

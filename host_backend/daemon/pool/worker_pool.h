@@ -235,6 +235,7 @@ class WorkerPool final : public WorkerProcess::Listener {
   void HandOver(Entry& entry);
   void OnJoined(uint64_t number, const std::string& scope, const Cgroups::Joined& joined);
   void HandOverNow(Entry& entry, const std::string& problem);
+  AccountHolder HolderOf(const SessionPeer& peer) const;
   uint64_t CacheBytesToHold(const std::string& scope);
   CacheLooks::Users UsersWithSessions() const;
   bool StartWorker(WorkerClient* client, const WorkerWish& wish);

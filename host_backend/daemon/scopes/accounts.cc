@@ -51,7 +51,7 @@ Result<Accounts::Seat> Accounts::Join(const AccountHolder& holder, uint64_t limi
 Accounts::Seat Accounts::Take(const AccountHolder& holder, Account& account, uint32_t cell) {
   account.taken[cell] = true;
   ++account.sessions;
-  if (turns_ != nullptr) turns_->Open(holder.scope, holder.share, account.page, cell);
+  if (turns_ != nullptr) turns_->Open(holder.scope, holder.share, account.page, cell, holder.gpus);
   return Seat{holder.scope, cell, account.descriptor.get(), account.reading.get()};
 }
 

@@ -27,9 +27,10 @@ struct AccountStatus {
   uint64_t refused = 0;    // calls over the limit, of the sessions that live
 };
 
-// Whose session it is, and whose part of the GPUs' time it uses (Scope::share).
+// Whose session it is, whose part of the GPUs' time it uses (Scope::share), and of which GPUs.
 struct AccountHolder {
   std::string scope, share;
+  TurnGpus gpus{};
 };
 
 class Accounts {

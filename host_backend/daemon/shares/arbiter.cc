@@ -58,7 +58,8 @@ void Arbiter::Remove(size_t vm) {
 bool Arbiter::owes(size_t vm) const {
   const Vm& one = vms_[vm];
   const bool capped = one.terms.cap_percent < 100;
-  return one.virtual_ns > virtual_ns_ || (capped && one.cap_ns < Percent(one.terms.cap_percent) * kCapBurstNs);
+  return one.virtual_ns > virtual_ns_ ||
+         (capped && one.cap_ns < Percent(one.terms.cap_percent) * kCapBurstNs);
 }
 
 void Arbiter::Set(size_t vm, const ShareTerms& terms) {

@@ -87,12 +87,14 @@ void Turns::SetTurns(std::function<TurnTerms(uint64_t device)> terms) {
   for (auto& [device, gpu] : gpus_) gpu.arbiter.SetTurns(turns_(device));
 }
 
-void Turns::Open(const std::string& scope, const std::string& share, AccountPage* page, uint32_t cell) {
+void Turns::Open(const std::string& scope, const std::string& share, AccountPage* page, uint32_t cell,
+                 const TurnGpus& gpus) {
   {
     const std::lock_guard lock(mutex_);
     const auto [entry, is_new] = scopes_.try_emplace(scope);
     Scope& known = entry->second;
-    if (is_new) known.share = share;
+    if (is_new) known.share = share, known.gpus = gpus;
+    known.gpus.Add(gpus);
     for (const std::string& name : {scope, known.share}) {
       if (!terms_.contains(name)) terms_[name] = terms_of_ ? terms_of_(name) : ShareTerms{};
     }
@@ -172,7 +174,7 @@ void Turns::Wake() {
 }
 
 // Each place of a cell is taken for a device once, whatever a worker that was taken over writes there later, and a scope
-// has as many devices as its page has grants.
+// has as many devices as its page has grants. Of devices that its workers cannot open it has none.
 void Turns::Discover() {
   for (auto& [name, scope] : scopes_) {
     for (auto& [number, cell] : scope.cells) {
@@ -188,6 +190,7 @@ void Turns::Discover() {
 
 void Turns::Join(uint64_t device, const std::string& scope, uint32_t cell, uint32_t place) {
   const Scope& known = scopes_.at(scope);
+  if (!known.gpus.Allows(device)) return;
   GrantWords* const grant = known.page->MakeGrantOn(device);
   if (grant == nullptr) return;
   Gpu& gpu = gpus_.try_emplace(device, turns_(device)).first->second;

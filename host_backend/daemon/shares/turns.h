@@ -22,6 +22,7 @@
 #include "host_backend/daemon/shares/cell_watch.h"
 #include "host_backend/daemon/shares/link_turns.h"
 #include "host_backend/daemon/shares/share_status.h"
+#include "host_backend/daemon/shares/turn_gpus.h"
 
 namespace causeway::daemon {
 
@@ -41,8 +42,9 @@ class Turns {
   void SetTurns(std::function<TurnTerms(uint64_t device)> terms);
 
   // A worker has that cell of its scope's page from now on. The page stays until its last Close. `share`: all scopes with
-  // the same one take part as one (Scope::share).
-  void Open(const std::string& scope, const std::string& share, AccountPage* page, uint32_t cell);
+  // the same one take part as one (Scope::share). `gpus`: on which GPUs its workers may take part.
+  void Open(const std::string& scope, const std::string& share, AccountPage* page, uint32_t cell,
+            const TurnGpus& gpus);
   // Its worker is gone. Before the cell is cleared or another's.
   void Close(const std::string& scope, uint32_t cell);
   // A worker has said that it works, so that another than the known ones may use a GPU.
@@ -81,6 +83,7 @@ class Turns {
   struct Scope {
     std::string share;
     AccountPage* page = nullptr;
+    TurnGpus gpus;
     std::map<uint32_t, Cell> cells;
   };
   enum class Pace { kStop, kSlow, kWatch, kFast, kAtOnce };  // until the next look
