@@ -80,6 +80,24 @@ TEST_P(LinkTest, TwoVmsAreDividedByWeight) {
   }
 }
 
+// With many of them each has little of the link, which is no reason to take one for a worker that lies.
+TEST_P(LinkTest, ManyVmsAreDividedByWeight) {
+  for (const uint32_t count : {4u, 8u, 16u}) {
+    VirtualLink link(GetParam());
+    double weights = 0;
+    for (uint32_t i = 0; i < count; ++i) {
+      link.Start({.vm = link.AddVm(Weight(100 * (1 + i % 3))), .copy_bytes = 256 << 20, .waits = true});
+      weights += 1 + i % 3;
+    }
+    link.Run(400 * kMs);
+    const std::vector<double> shares = link.Run(400 * kMs);
+    const double all = std::accumulate(shares.begin(), shares.end(), 0.0);
+    EXPECT_GE(all, 0.97);
+    for (uint32_t i = 0; i < count; ++i)
+      EXPECT_NEAR(shares[i] / all * weights / (1 + i % 3), 1, 0.05) << count;
+  }
+}
+
 // What makes the difference: without the arbiter each process has the same.
 TEST_P(LinkTest, WithoutAnArbiterProcessesAreDividedEqually) {
   link_.arbiter_hangs = true;

@@ -62,8 +62,9 @@ bool LinkArbiter::owes(size_t vm) const {
   return one.virtual_bytes > virtual_bytes_ || one.cap_bytes < CapRate(one.terms) * kCapBurstNs;
 }
 
+// Of two that is what the link carries in that time, of more VMs so much together.
 double LinkArbiter::Window() const {
-  return std::clamp(rate_ * kWindowNs, kLeastWindow, kMostWindow);
+  return std::clamp(rate_ * kWindowNs * 2 / std::max(active_, 2.0), kLeastWindow, kMostWindow);
 }
 
 uint32_t LinkArbiter::window_kib(size_t vm) const {
@@ -148,13 +149,16 @@ void LinkArbiter::Measure(Vm& vm, double of_all, double passed_ns) {
   vm.open_ns = vm.open_bytes = vm.all_bytes = 0;
 }
 
-// Others wait for the one that is behind: it pays for that, also if it hardly copies.
+// Others wait for the one that is behind: it pays for that, also if it hardly copies. It has the link with those that are not held
+// back either.
 void LinkArbiter::ChargeForWaits(Vm& behind, double passed_ns) {
-  const bool keeps = std::any_of(vms_.begin(), vms_.end(), [](const Vm& vm) {
-    return vm.used && !vm.throttled && vm.grant == LinkGrant::kClosed && vm.demand.waiting != 0;
-  });
-  if (!keeps) return;
-  behind.keeps_ns += passed_ns;
+  double kept = 0, open = 0;
+  for (const Vm& vm : vms_) {
+    if (!vm.used || vm.terms.paused || vm.throttled || vm.demand.waiting == 0) continue;
+    (vm.grant == LinkGrant::kClosed ? kept : open) += 1;
+  }
+  if (kept == 0) return;
+  behind.keeps_ns += passed_ns / std::max(open, 1.0);
   behind.keeps_bytes += behind.moved_bytes;
   if (behind.keeps_ns < kKeepsPeriodNs) return;
   const double least = rate_ * kLeastPart * behind.keeps_ns;
@@ -181,7 +185,8 @@ void LinkArbiter::Publish(std::optional<size_t> behind, uint64_t now_ns) {
   const auto is_known = [&](const Vm& vm) {
     return is_active(vm) || vm.throttled || (vm.copied_ns != 0 && now_ns - vm.copied_ns < kForgetNs);
   };
-  several_ = std::count_if(vms_.begin(), vms_.end(), is_active) > 1;
+  active_ = static_cast<double>(std::count_if(vms_.begin(), vms_.end(), is_active));
+  several_ = active_ > 1;
   contended_ = false;
   watched_ = std::count_if(vms_.begin(), vms_.end(), is_known) > 1;
   for (Vm& vm : vms_) {

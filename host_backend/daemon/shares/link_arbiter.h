@@ -86,7 +86,8 @@ class LinkArbiter {
   uint64_t last_ns_ = 0;
   double virtual_bytes_ = 0;  // of the one that was last behind
   double rate_ = 10.0;        // what the link was lately seen to carry, in bytes a nanosecond
-  bool several_ = false;      // VMs copy
+  double active_ = 0;         // how many VMs copy
+  bool several_ = false;
   bool contended_ = false, watched_ = false;
 };
 
