@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -161,6 +162,22 @@ TEST(AccountsTest, SeatsAreTakenAndGivenBack) {
 }
 
 // What a taken worker writes into its cell, which is all that it can write.
+// A worker that was taken over has the page's descriptor; and a newer daemon's page, which its workers have mapped, is longer.
+TEST(AccountsTest, APageNeverGetsShorter) {
+  daemon::Accounts accounts;
+  const auto seat = accounts.Join({"vm:one", "vm:one"}, 0);
+  ASSERT_TRUE(seat.ok());
+  const int descriptor = seat.value().descriptor;
+  EXPECT_EQ(ftruncate(descriptor, 4096), -1);
+  constexpr off_t kLonger = sizeof(AccountPage) + 4096;
+  ASSERT_EQ(ftruncate(descriptor, kLonger), 0);
+  EXPECT_TRUE(daemon::HasWholePage(descriptor));
+  struct stat info {};
+  ASSERT_EQ(fstat(descriptor, &info), 0);
+  EXPECT_EQ(info.st_size, kLonger);
+  accounts.Leave(seat.value());
+}
+
 TEST(AccountsTest, ACellSaysNothingOfOthers) {
   constexpr uint64_t kLimit = 8 * kMib;
   daemon::Accounts accounts;

@@ -32,8 +32,8 @@ namespace causeway::daemon {
 
 // The guest process of a session, as far as sharing, limits and logs depend on it.
 struct SessionPeer {
-  std::string
-      scope;  // "vm:NAME", "uid:NUMBER", "container:uid:NUMBER", "tcp:ADDRESS": its processes may share objects
+  // "vm:NAME", "uid:NUMBER", "container:uid:NUMBER", "tcp:ADDRESS": its processes may share objects.
+  std::string scope;
   uint32_t guest_pid = 0;  // 0: not known for sure
   uint32_t uid = 0;
   uint32_t stated_pid = 0;                         // as the guest itself says, only to be shown

@@ -3,11 +3,24 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 
 namespace causeway::daemon {
+
+// The daemon of before may have had a shorter one, and a newer one may have had a longer one, of which its workers live: what they
+// have mapped must not end. Nor may a worker that was taken over shorten it, under the daemon and the others of its VM.
+bool HasWholePage(int memory) {
+  struct stat info {};
+  if (fstat(memory, &info) != 0) return false;
+  if (info.st_size < static_cast<off_t>(sizeof(AccountPage)) && ftruncate(memory, sizeof(AccountPage)) != 0)
+    return false;
+  // A page of a daemon of before may take no seals.
+  fcntl(memory, F_ADD_SEALS, F_SEAL_SHRINK);
+  return true;
+}
 
 Accounts::Account::~Account() {
   munmap(page, sizeof(AccountPage));
@@ -17,11 +30,10 @@ Result<Accounts::Seat> Accounts::Join(const AccountHolder& holder, uint64_t limi
   const std::string& scope = holder.scope;
   auto found = accounts_.find(scope);
   if (found == accounts_.end()) {
-    UniqueFd memory(memfd_create("causeway-account", MFD_CLOEXEC));
+    UniqueFd memory(memfd_create("causeway-account", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     std::string error = "the page of what " + scope + " holds cannot be made: " + ErrnoText();
     AccountPage* page = nullptr;
-    if (memory && ftruncate(memory.get(), sizeof(AccountPage)) == 0)
-      page = MapAccountPage(memory.get(), &error);
+    if (memory && HasWholePage(memory.get())) page = MapAccountPage(memory.get(), &error);
     if (page == nullptr) return Error{"The session cannot be counted: " + error + "."};
     const std::string path = "/proc/self/fd/" + std::to_string(memory.get());
     UniqueFd reading(open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -75,8 +87,7 @@ void Accounts::Resume() {
     const auto scope = each->state.at("scope").get<std::string>();
     UniqueFd memory = each->Take("page"), reading = each->Take("reading");
     std::string error;
-    // The daemon of before may have had a shorter one.
-    const bool whole = memory && reading && ftruncate(memory.get(), sizeof(AccountPage)) == 0;
+    const bool whole = memory && reading && HasWholePage(memory.get());
     AccountPage* page = whole && !accounts_.contains(scope) ? MapAccountPage(memory.get(), &error) : nullptr;
     if (page == nullptr) continue;
     Account& account =

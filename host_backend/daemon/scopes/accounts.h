@@ -33,6 +33,9 @@ struct AccountHolder {
   TurnGpus gpus{};
 };
 
+// Makes the file at least as long as a page, and never shorter again. False: errno says why.
+bool HasWholePage(int memory);
+
 class Accounts {
  public:
   // A worker's place; the descriptors stay this object's.
