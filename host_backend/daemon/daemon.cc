@@ -119,6 +119,7 @@ std::string Daemon::Start() {
   if (took_over_) TakeOverShares();
   if (took_over_) pool_.TakeOver();
   if (const std::string problem = vms_.Start(); !problem.empty()) return problem;
+  if (took_over_) share_settings_.DropWhatCannotBeKept();
   if (!config_.tcp.address.empty()) {
     auto tcp = TcpServer::Start(services_);
     if (!tcp.ok()) return tcp.error();

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
+
 #include "host_backend/common/gpu_uuid.h"
 #include "host_backend/common/shares/account_page.h"
 
@@ -175,6 +177,39 @@ TEST_F(ShareSettingsTest, TheNextDaemonGoesOnWithWhatWasSet) {
                  {"turn_ms", {{kFirst, 51}}}});
   EXPECT_EQ(other.TermsOf("vm:a"), config_.vms[0].share.terms);
   EXPECT_TRUE(other.State().is_null());
+}
+
+// Somebody has changed the files between two daemons.
+TEST_F(ShareSettingsTest, WhatTheNextDaemonCannotKeepIsDropped) {
+  EXPECT_EQ(settings_.Set("vm:a", {.weight = 3, .reserve_percent = 0}), "");
+  EXPECT_EQ(settings_.Set("vm:far", {.reserve_percent = 80}), "");
+  EXPECT_EQ(settings_.Set("uid:6", {.weight = 9}), "");
+  const Json state = settings_.State();
+  const auto taken_over = [&](const Config& config) {
+    auto next = std::make_unique<ShareSettings>(config);
+    next->OnChange([this] { ++changes_; });
+    next->Restore(state);
+    changes_ = 0;
+    next->DropWhatCannotBeKept();
+    return next;
+  };
+  // As a whole it can be kept, though not in any order: with vm:a's configured 20 % it would be too much.
+  EXPECT_EQ(taken_over(config_)->State(), state);
+  EXPECT_EQ(changes_, 0);
+  Config other = config_;
+  other.vms[0].share.gpus = {kFirst};
+  other.remotes[0].share.gpus = {kSecond};
+  other.user_terms["uid:5"].reserve_percent = 30;
+  const auto next = taken_over(other);
+  EXPECT_EQ(changes_, 1);
+  EXPECT_EQ(next->TermsOf("vm:far").reserve_percent, 0u) << "80 % and the 30 of uid:5 are too much";
+  EXPECT_EQ(next->TermsOf("vm:a").weight, 3u);
+  EXPECT_EQ(next->TermsOf("uid:6").weight, 9u);
+  // What falls back to its configuration may make another too much.
+  other = config_;
+  other.vms[0].share.terms = {200, 50, 50, ShareClass::kNormal};
+  other.user_terms["uid:5"].reserve_percent = 30;
+  EXPECT_EQ(taken_over(other)->TermsOf("vm:far").reserve_percent, 0u);
 }
 
 TEST_F(ShareSettingsTest, TurnsAreOfEachGpu) {

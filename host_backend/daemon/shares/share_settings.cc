@@ -9,6 +9,7 @@
 
 #include "host_backend/common/gpu_uuid.h"
 #include "host_backend/common/shares/account_page.h"
+#include "host_backend/daemon/process/log.h"
 #include "host_backend/daemon/toml/share_keys.h"
 
 namespace causeway::daemon {
@@ -330,6 +331,25 @@ void ShareSettings::Restore(const Json& state) {
     if (turn_ms >= kLeastTurnMs && turn_ms <= kMostTurnMs) turn_ms_[gpu] = turn_ms;
   }
   Changed();
+}
+
+// With one that is dropped its scope has again what is configured, which may be more: then others are looked at again.
+void ShareSettings::DropWhatCannotBeKept() {
+  bool dropped = false;
+  for (auto at = set_.begin(); at != set_.end();) {
+    const auto& [scope, change] = *at;
+    const auto checked = Checked(scope, change);
+    if (checked.ok()) {
+      ++at;
+      continue;
+    }
+    LogWarning("what was set for " + Shown(scope) + " (" + change.Keys() +
+               ") does not last beyond the daemon of before: " + checked.error());
+    set_.erase(at);
+    at = set_.begin();
+    dropped = true;
+  }
+  if (dropped) Changed();
 }
 
 std::vector<std::string> ShareSettings::Named() const {

@@ -77,6 +77,9 @@ class ShareSettings {
   // Null: nothing is changed. Restore leaves out values that are not in their ranges.
   Json State() const;
   void Restore(const Json& state);
+  // After Restore, when all is kept (Keep): drops what Set would refuse now, because files were changed meanwhile; the log has a
+  // line for each.
+  void DropWhatCannotBeKept();
 
   bool is_set(const std::string& scope) const { return set_.contains(scope); }
   // Every scope that has terms of its own, in order: of the configuration, of Keep, Set and Pause.
