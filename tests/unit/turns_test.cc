@@ -17,8 +17,6 @@ namespace causeway::test {
 namespace {
 
 using daemon::ShareStatus;
-using daemon::TurnGpus;
-using daemon::TurnGpusOf;
 using daemon::Turns;
 
 class TurnsTest : public testing::Test {
@@ -318,11 +316,11 @@ TEST(TurnGpusTest, PartsAreFoundWhereTheDriverShowsThem) {
   namespace fs = std::filesystem;
   std::string folder = testing::TempDir() + "turns_XXXXXX";
   ASSERT_NE(mkdtemp(folder.data()), nullptr);
-  EXPECT_FALSE(daemon::HostHasParts(folder + "/none"));
+  EXPECT_FALSE(HostHasParts(folder + "/none"));
   fs::create_directories(folder + "/gpu0/mig");
-  EXPECT_FALSE(daemon::HostHasParts(folder));
+  EXPECT_FALSE(HostHasParts(folder));
   fs::create_directories(folder + "/gpu0/mig/gi7/ci0");
-  EXPECT_TRUE(daemon::HostHasParts(folder));
+  EXPECT_TRUE(HostHasParts(folder));
   fs::remove_all(folder);
 }
 

@@ -18,11 +18,11 @@
 
 #include "host_backend/common/shares/account_page.h"
 #include "host_backend/common/shares/share_terms.h"
+#include "host_backend/common/shares/turn_gpus.h"
 #include "host_backend/daemon/shares/arbiter.h"
 #include "host_backend/daemon/shares/cell_watch.h"
 #include "host_backend/daemon/shares/link_turns.h"
 #include "host_backend/daemon/shares/share_status.h"
-#include "host_backend/daemon/shares/turn_gpus.h"
 
 namespace causeway::daemon {
 

@@ -8,7 +8,7 @@
 
 #include "host_backend/common/named_devices.h"
 
-namespace causeway::daemon {
+namespace causeway {
 
 struct TurnGpus {
   bool any = true;                 // which ones there are cannot be told
@@ -28,4 +28,4 @@ TurnGpus TurnGpusOf(const std::vector<std::string>& gpus, const std::vector<Name
 // Whether this host's GPUs are divided into parts. `capabilities`: where NVIDIA's driver shows them.
 bool HostHasParts(const std::string& capabilities = "/proc/driver/nvidia/capabilities");
 
-}  // namespace causeway::daemon
+}  // namespace causeway

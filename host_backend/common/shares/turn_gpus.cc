@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host_backend/daemon/shares/turn_gpus.h"
+#include "host_backend/common/shares/turn_gpus.h"
 
 #include <algorithm>
 #include <cctype>
@@ -10,7 +10,7 @@
 #include "host_backend/common/shares/account_page.h"
 #include "ivshmem_ring/tls/hexadecimal.h"
 
-namespace causeway::daemon {
+namespace causeway {
 namespace {
 
 namespace fs = std::filesystem;
@@ -72,4 +72,4 @@ bool HostHasParts(const std::string& capabilities) {
   return false;
 }
 
-}  // namespace causeway::daemon
+}  // namespace causeway
