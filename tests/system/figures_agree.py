@@ -127,6 +127,7 @@ def measure(options, host, nvml):
     """Rows of what each says, and the problems."""
     load = options.build / "tests/bench/crowded_load"
     environment = dict(os.environ, CAUSEWAY=f"local:{host.socket}", LD_LIBRARY_PATH=str(options.build / "guest_lib"))
+    environment.pop("CUDA_VISIBLE_DEVICES", None)  # the daemon has it, which decides for its guests
     seconds = str(options.seconds + 6)
     words = {"waits": [load, "wait", seconds], "steps": [load, "step", seconds], "sleeps": [sys.executable, "-c", Session.HOLDS]}
     sessions = {name: Session(line, environment) for name, line in words.items()}

@@ -29,8 +29,10 @@ def library_first(folder):
 
 
 def begin(steps, environment):
-    return subprocess.Popen([sys.executable, LOOP, str(steps)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            env=dict(os.environ, **environment))
+    whole = dict(os.environ, **environment)
+    if "CAUSEWAY" in environment:
+        whole.pop("CUDA_VISIBLE_DEVICES", None)  # the daemon has it, which decides for its guests
+    return subprocess.Popen([sys.executable, LOOP, str(steps)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=whole)
 
 
 def end(loop, first_line):

@@ -162,6 +162,7 @@ def library_of(host, source):
 class Client:
     def __init__(self, build, client, host, seed):
         environment = dict(os.environ, CAUSEWAY=f"local:{host.socket}", LD_LIBRARY_PATH=str(build / "guest_lib"))
+        environment.pop("CUDA_VISIBLE_DEVICES", None)  # the daemon has it, which decides for its guests
         self.process = subprocess.Popen([client, str(seed)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True, env=environment)
 
