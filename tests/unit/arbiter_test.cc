@@ -211,8 +211,13 @@ TEST(Arbiter, RequestsOfALatencyVmBesideOneThatNeverStops) {
     VirtualGpu gpu;
     ShareTerms terms;
     terms.share_class = ShareClass::kLatency;
-    VirtualProcess& tokens = gpu.Start({.vm = gpu.AddVm(terms), .kernel_ns = 5'000, .react_ns = 30'000, .burst = 130, .bursts = 8,
-                                        .burst_gap_ns = 50'000, .pause_ns = 20 * kMs});
+    VirtualProcess& tokens = gpu.Start({.vm = gpu.AddVm(terms),
+                                        .kernel_ns = 5'000,
+                                        .react_ns = 30'000,
+                                        .burst = 130,
+                                        .bursts = 8,
+                                        .burst_gap_ns = 50'000,
+                                        .pause_ns = 20 * kMs});
     if (!alone) gpu.Start({.vm = gpu.AddVm({}), .kernel_ns = 300'000, .react_ns = 30'000});
     gpu.Run(500 * kMs);
     tokens.latencies_ns.clear();
@@ -233,7 +238,8 @@ TEST(Arbiter, StepsAreDoneInOneTurn) {
   for (const int trainings : {2, 4, 8}) {
     VirtualGpu gpu;
     for (int i = 0; i < trainings; ++i)
-      gpu.Start({.vm = gpu.AddVm({}), .kernel_ns = 100'000, .react_ns = 30'000, .burst = 40, .pause_ns = 4 * kMs});
+      gpu.Start(
+          {.vm = gpu.AddVm({}), .kernel_ns = 100'000, .react_ns = 30'000, .burst = 40, .pause_ns = 4 * kMs});
     gpu.Run(kSecond);
     const std::vector<double> shares = gpu.Run(kSecond);
     EXPECT_GE(std::accumulate(shares.begin(), shares.end(), 0.0), 0.92) << trainings;

@@ -131,7 +131,8 @@ class VirtualGpu {
   void Submit(VirtualProcess& process, VirtualWorker& worker) {
     ShowMarks(process, worker);
     EndBurst(process);
-    const bool due = process.waits ? process.queue.empty() && now_ns >= process.next_ns : now_ns >= process.next_ns;
+    const bool due =
+        process.waits ? process.queue.empty() && now_ns >= process.next_ns : now_ns >= process.next_ns;
     worker.words.waiting = 0;
     if (process.lies) worker.words.unmarked = worker.words.waiting = 1;
     if (!due) return;
@@ -158,7 +159,8 @@ class VirtualGpu {
   }
 
   void EndBurst(VirtualProcess& process) const {
-    if (process.pause_ns == 0 || !process.in_burst || process.burst_left != 0 || !process.queue.empty()) return;
+    if (process.pause_ns == 0 || !process.in_burst || process.burst_left != 0 || !process.queue.empty())
+      return;
     process.in_burst = false;
     const bool is_last = ++process.bursts_done % process.bursts == 0;
     process.next_ns = now_ns + (is_last ? process.pause_ns : process.burst_gap_ns);

@@ -174,7 +174,8 @@ void Arbiter::Charge(double passed_ns) {
       vm.figures.due_ns += static_cast<uint64_t>(passed_ns * vm.terms.weight / weights);
     if (!(holder_alone ? holder_ == i : uses(vm))) continue;
     const double by_round = holder_alone ? 1 : vm.demand.contexts / busy;
-    const double part = passed_ns * (holder_ == i && users > 0 ? std::max(by_round, vm.terms.weight / users) : by_round);
+    const double part =
+        passed_ns * (holder_ == i && users > 0 ? std::max(by_round, vm.terms.weight / users) : by_round);
     vm.figures.had_ns += static_cast<uint64_t>(part);
     vm.virtual_ns += part / vm.terms.weight;
     vm.cap_ns -= part;
@@ -199,7 +200,8 @@ void Arbiter::Settle() {
   for (Vm& vm : vms_) {
     if (!vm.used || (MayRun(vm) && (vm.demand.waiting || vm.demand.busy))) continue;
     const uint64_t usual = vm.wants ? terms_.full_turn_ns : terms_.turn_ns;
-    const uint64_t saved = vm.terms.share_class == ShareClass::kLatency ? std::max(usual, kLatencySavedNs) : usual;
+    const uint64_t saved =
+        vm.terms.share_class == ShareClass::kLatency ? std::max(usual, kLatencySavedNs) : usual;
     const double head_start = static_cast<double>(saved) / vm.terms.weight;
     vm.virtual_ns = std::max(vm.virtual_ns, base - head_start);
   }

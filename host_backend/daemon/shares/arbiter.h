@@ -34,8 +34,9 @@ struct Demand {
 };
 
 struct TurnTerms {
-  uint64_t turn_ns = 2'000'000;       // the longest turn while others want it; 1 ms with more than four
-  uint64_t full_turn_ns = 8'000'000;  // the same while all have so much to do that turns end by their length: fewer switches
+  uint64_t turn_ns = 2'000'000;  // the longest turn while others want it; 1 ms with more than four
+  // The same while all have so much to do that turns end by their length: fewer switches.
+  uint64_t full_turn_ns = 8'000'000;
   // How long a turn lasts in which nothing comes: longer for a VM that comes back soon after it, shorter for others.
   uint64_t least_linger_ns = 50'000, linger_ns = 100'000, most_linger_ns = 400'000;
   uint64_t recent_ns = 30'000'000;  // who submitted so lately wants the GPU
@@ -150,8 +151,8 @@ class Arbiter {
   bool hurries_ = false;
   uint64_t turn_began_ns_ = 0;
   uint64_t last_ns_ = 0;
-  uint64_t brief_ns_ = 0;     // when somebody was last done with little, several times running
-  double virtual_ns_ = 0;     // of a VM that always wanted the GPU and had its share
+  uint64_t brief_ns_ = 0;  // when somebody was last done with little, several times running
+  double virtual_ns_ = 0;  // of a VM that always wanted the GPU and had its share
   size_t wanting_ = 0;
   bool contended_ = false;
 };
