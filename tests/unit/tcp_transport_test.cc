@@ -36,6 +36,13 @@ class Wire {
     pollfd one{fd_, POLLIN, 0};
     return poll(&one, 1, timeout_ms) == 1 && recv(fd_, frame, sizeof *frame, MSG_WAITALL) == sizeof *frame;
   }
+  // The next frame that is no sign of life.
+  bool ReadReply(FrameHeader* frame) {
+    do {
+      if (!ReadFrame(frame, 5000)) return false;
+    } while (frame->kind == FrameKind::kBeat);
+    return true;
+  }
   // The bytes that follow it.
   std::vector<std::byte> ReadRest(const FrameHeader& frame) {
     std::vector<std::byte> bytes(frame.record_bytes + frame.bulk_bytes);
@@ -127,9 +134,7 @@ TEST(TcpServer, ABulkBufferIsLentOnceAtATime) {
   std::memcpy(reply, &answer, sizeof answer);
   server.PublishReply(0, sizeof answer);
   FrameHeader frame{};
-  do {
-    ASSERT_TRUE(wire.ReadFrame(&frame, 5000));
-  } while (frame.kind == FrameKind::kBeat);
+  ASSERT_TRUE(wire.ReadReply(&frame));
   EXPECT_EQ(frame.link, 0u);
   EXPECT_EQ(frame.bulk_bytes, 0u);
   // Answered, so it may be lent again; twice at once it may not.
@@ -162,9 +167,7 @@ TEST(TcpServer, RequestsAreReceivedAheadOfTheirReplies) {
     std::memcpy(reply, &answer, sizeof answer);
     server.PublishReply(0, sizeof answer);
     FrameHeader frame{};
-    do {
-      ASSERT_TRUE(wire.ReadFrame(&frame, 5000));
-    } while (frame.kind == FrameKind::kBeat);
+    ASSERT_TRUE(wire.ReadReply(&frame));
     ASSERT_EQ(frame.bulk_bytes, 8 + i);
     EXPECT_EQ(wire.ReadRest(frame).back(), std::byte(i + 1));
   }
