@@ -61,7 +61,7 @@ class LocalConnection : public RegionConnection {
   }
 
   // Ends the session and leaves the descriptors to the process's end: a thread may be waiting on them.
-  void End() override { shutdown(socket_, SHUT_RDWR); }
+  void End(Ending) override { shutdown(socket_, SHUT_RDWR); }
 
  protected:
   std::string LinkLoss() override {

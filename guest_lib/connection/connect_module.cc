@@ -61,6 +61,10 @@ class ModuleConnection : public RegionConnection {
     return true;
   }
 
+  // With the descriptor the module takes the slot's pages, which a thread inside a call would miss (SIGBUS).
+  void End(Ending ending) override {
+    if (ending == Ending::kUnloaded) Abandon();
+  }
   bool HasOrdinaryPages() const override { return false; }  // the module's mappings are VM_PFNMAP
   bool AllocateSlices(uint64_t bytes, uint64_t* offset, bool* zeroed) override {
     *zeroed = false;  // they may have been ours before

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ways in over TCP, in plain text and encrypted: the same messages, no shared memory.
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <utility>
@@ -7,6 +8,7 @@
 #include "guest_lib/connection/connect_hosts.h"
 #include "guest_lib/connection/region_connection.h"
 #include "guest_lib/process/log.h"
+#include "guest_lib/process/own_thread.h"
 #include "ivshmem_ring/hosts/dial.h"
 #include "ivshmem_ring/messages/resume_messages.h"
 #include "ivshmem_ring/tcp/tcp_transport.h"
@@ -61,15 +63,16 @@ class TcpLink : public Connection {
     auto client = std::make_unique<TcpClient>(fd, std::move(layer), std::move(again));
     client_ = client.get();
     transport = std::move(client);
+    StayLoaded();  // the threads that receive and that connect again
   }
   bool AllocateSlices(uint64_t, uint64_t*, bool*) override { return false; }
   void FreeSlices(uint64_t, uint64_t) override {}
   std::byte* MapSlices(uint64_t, uint64_t) override { return nullptr; }
   std::byte* PrivateBulk(uint32_t index) override { return client_->BulkBuffer(index); }
   void Abandon() override { close(fd_); }
-  void End() override {
+  void End(Ending) override {
     client_->SayGoodbye();
-    close(fd_);
+    shutdown(fd_, SHUT_RDWR);
   }
 
  private:

@@ -42,8 +42,13 @@ struct Connection {
   virtual std::byte* PrivateBulk(uint32_t) { return nullptr; }
   // Called in a forked child: closes descriptors without ending the parent's session.
   virtual void Abandon() = 0;
-  // Called when the library is unloaded, in most cases at exit. Other threads may still be inside a call.
-  virtual void End() { Abandon(); }
+  enum class Ending {
+    kUnloaded,  // the program closes the library (dlclose) and goes on; none of its threads is inside a call
+    kExit,  // the process is at its end, and other threads may still be inside a call until the kernel ends them
+  };
+  // Ends the session. With kExit no memory is taken away from those threads, and no number of a descriptor becomes free: what is left
+  // ends with the process.
+  virtual void End(Ending ending) = 0;
 };
 
 }  // namespace causeway::guest

@@ -9,11 +9,14 @@
 
 namespace causeway::guest {
 
-int StartOwnThread(void* (*main)(void*), bool all_signals, void* argument) {
-  // The thread's code stays also when the program closes this library.
+void StayLoaded() {
   Dl_info self{};
-  if (dladdr(reinterpret_cast<const void*>(&StartOwnThread), &self) != 0)
+  if (dladdr(reinterpret_cast<const void*>(&StayLoaded), &self) != 0)
     dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);
+}
+
+int StartOwnThread(void* (*main)(void*), bool all_signals, void* argument) {
+  StayLoaded();
   sigset_t blocked, before;
   all_signals ? sigemptyset(&blocked) : sigfillset(&blocked);
   for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) sigdelset(&blocked, own);

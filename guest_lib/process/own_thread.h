@@ -4,6 +4,10 @@
 
 namespace causeway::guest {
 
+// From now on this library stays in the process also when the program closes it (dlclose), as whoever leaves something behind that runs
+// its code needs.
+void StayLoaded();
+
 // Starts a detached thread that runs main(argument); a forked child has none of these threads. The result is
 // 0, or the errno that says why it could not be started. The thread blocks all signals but those that it
 // causes itself, such as a fault in memory that the program watches. With `all_signals` it blocks what the

@@ -3,8 +3,11 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <unistd.h>
+
+#include <cxxabi.h>
 
 #include <algorithm>
 #include <cstring>
@@ -64,11 +67,24 @@ void InForkedChild() {
   session->connection().Abandon();
 }
 
+// Posted when the process ends, before AtUnload runs, which runs as well when the program closes this library and is not told which of
+// the two it is. Only a function that stays, and that is registered for no library, is called at the end alone: so sem_post itself is
+// registered, and the semaphore is never freed.
+sem_t* exits = nullptr;
+
+void NoteExit() {
+  exits = new sem_t;
+  sem_init(exits, 0, 0);
+  const auto post = reinterpret_cast<void (*)()>(&sem_post);  // whose result nobody reads
+  abi::__cxa_atexit(reinterpret_cast<void (*)(void*)>(post), exits, nullptr);
+}
+
 __attribute__((destructor)) void AtUnload() {
   Session* session = the_session.exchange(nullptr);
   if (session == nullptr) return;
   state.store(State::kEnded);
-  session->connection().End();
+  session->connection().End(sem_trywait(exits) == 0 ? Connection::Ending::kExit
+                                                    : Connection::Ending::kUnloaded);
 }
 
 // Corrects what holds on the host but not here, so that programs which ask are told the truth.
@@ -137,6 +153,7 @@ CUresult Session::Open() {
   if (const CUresult result = session.Start()) return result;
   static const int registered = pthread_atfork(nullptr, nullptr, InForkedChild);
   (void)registered;
+  NoteExit();
   the_session.store(&session, std::memory_order_release);
   state.store(State::kOpen);
   return CUDA_SUCCESS;
@@ -199,7 +216,8 @@ int DeviceCount() {
 }
 
 CUresult Session::Lost() {
-  if (sticky_.exchange(kLostError) != kLostError) {
+  // A session that this process has ended itself, under a thread that is still inside a call, is no loss to speak of.
+  if (sticky_.exchange(kLostError) != kLostError && state.load() != State::kEnded) {
     Complain("the session is lost (" + transport().LossReason() +
              "): this process gets CUDA_ERROR_EXTERNAL_DEVICE from now on");
   }

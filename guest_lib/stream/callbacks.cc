@@ -146,7 +146,8 @@ void* ThreadMain(void*) {
     wait_ms = due.id != 0 ? kFirstWaitMs : std::min(2 * wait_ms, kMostCallbackWaitMs);
     if (due.id != 0) Run(due);
   }
-  RunStreamCallbacks(CUDA_ERROR_EXTERNAL_DEVICE);  // as all calls answer from now on
+  // As all calls answer from now on. At the end of the process none runs any more.
+  if (Session::Get() != nullptr) RunStreamCallbacks(CUDA_ERROR_EXTERNAL_DEVICE);
   return nullptr;
 }
 
