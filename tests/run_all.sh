@@ -2,21 +2,24 @@
 # SPDX-License-Identifier: Apache-2.0
 # Everything in one command, without a GPU: installs what is missing, builds, runs the demo VM, then all tests.
 # usage: run_all.sh [--sanitizers] [--build DIR] [--jobs N]
-#   --sanitizers  afterwards the product as Release, with its quick unit tests; by clang under ASan + UBSan with the tests
-#                 of ring and lanes, the soak program, protocol and guided fuzz tests; and the first three under TSan
-#   --jobs N      so many tests at a time (default 3: most of them wait); tests of VMs run alone
+#   --sanitizers  also the product as Release, with its quick unit tests; by clang under ASan + UBSan with the tests
+#                 of ring and lanes, the soak program, protocol and guided fuzz tests; and the first three under TSan.
+#                 Tests of VMs, which leave a processor idle for half of their time, run beside these builds.
+#   --long        also what takes more than three minutes by itself (ctest -L long)
+#   --jobs N      so many tests at a time (default 3: most of them wait); tests of VMs run one by one
 #   --build DIR   the build folder (default: build beside this folder; the others are DIR-release, DIR-clang and DIR-thread)
 # What failed is named again at the end, with the last lines that it printed: the log is long.
 # The last line is "N passed, N failed, N skipped". Exits 0 only when nothing failed.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-build=$root/build sanitizers=no jobs=3
+build=$root/build sanitizers=no jobs=3 without='|long'
 while [ $# -gt 0 ]; do
   case "$1" in
     --sanitizers) sanitizers=yes; shift ;;
+    --long) without=''; shift ;;
     --build) [ $# -ge 2 ] || { echo "run_all.sh: --build needs a folder" >&2; exit 2; }; build=$2; shift 2 ;;
     --jobs) [ $# -ge 2 ] || { echo "run_all.sh: --jobs needs a number" >&2; exit 2; }; jobs=$2; shift 2 ;;
-    -h | --help) sed -n '3,11s/^# //p' "$0"; exit 0 ;;
+    -h | --help) sed -n '3,13s/^# //p' "$0"; exit 0 ;;
     *) echo "run_all.sh: unknown option $1; see --help" >&2; exit 2 ;;
   esac
 done
@@ -64,15 +67,26 @@ TEXT
   passed=$((passed + $1)) failed=$((failed + $2)) skipped=$((skipped + $3))
 }
 
-# run_tests FOLDER ctest-options...: all failures are counted; a ctest that fails without one counts as one.
-run_tests() {
-  local folder=$1 before=$failed status=0
+# run_ctest FOLDER ctest-options...
+run_ctest() {
+  local folder=$1
   shift
   rm -f "$folder/results.xml"
-  ctest --test-dir "$folder" --output-on-failure --no-tests=error --output-junit "$folder/results.xml" "$@" \
-    < /dev/null || status=$?
-  count_tests "$folder/results.xml"
-  if [ "$status" != 0 ] && [ "$failed" = "$before" ]; then fail "ctest in $folder exited with $status"; fi
+  ctest --test-dir "$folder" --output-on-failure --no-tests=error --output-junit "$folder/results.xml" "$@" < /dev/null
+}
+
+# count_run FOLDER STATUS: what that run has left; a ctest that failed without a failing test counts as one.
+count_run() {
+  local before=$failed
+  count_tests "$1/results.xml"
+  if [ "$2" != 0 ] && [ "$failed" = "$before" ]; then fail "ctest in $1 exited with $2"; fi
+}
+
+# run_tests FOLDER ctest-options...: runs and counts.
+run_tests() {
+  local status=0
+  run_ctest "$@" || status=$?
+  count_run "$1" "$status"
 }
 
 # Tests of ring and transport.
@@ -135,14 +149,28 @@ step "building the tests"
 # The structure's test reads the object of each source, which demo.sh by itself does not make.
 cmake -S "$root" -B "$build" -DCAUSEWAY_UNITE=OFF > "$build/configure.log" && cmake --build "$build" || { fail "building"; finish; }
 
-step "tests"
-# The demo has just run. VM tests run alone (RUN_SERIAL).
-run_tests "$build" -j "$jobs" -E '^vm\.demo$'
+step "tests without VMs"
+run_tests "$build" -j "$jobs" -LE "^(vm$without)\$"
 
+# The demo has just run.
+vm_tests() { run_ctest "$build" -L '^vm$' -E '^vm\.demo$' ${without:+-LE '^long$'}; }
 if [ "$sanitizers" = yes ]; then
+  step "tests of VMs, whose lines come after the builds"
+  vm_tests > "$build/vm_tests.log" 2>&1 &
+  vm_pid=$!
   release_build
   clang_build
   thread_build
+  step "waiting for the tests of VMs"
+  vm_status=0
+  wait "$vm_pid" || vm_status=$?
+  cat "$build/vm_tests.log"
+  count_run "$build" "$vm_status"
+else
+  step "tests of VMs"
+  vm_status=0
+  vm_tests || vm_status=$?
+  count_run "$build" "$vm_status"
 fi
 step "done"
 finish

@@ -44,7 +44,6 @@ int64_t now_ns = 3'600'000'000'000;
 }  // namespace
 
 #define STEADY_NOW "_ZNSt6chrono3_V212steady_clock3nowEv"
-#define FIND_VM "_ZN8causeway6daemon13FindVmProcessEmm"
 #define THREAD_READ "_ZNK8causeway6daemon11ThreadClock4ReadEv"
 std::chrono::steady_clock::time_point FuzzedNow() asm("__wrap_" STEADY_NOW);
 std::chrono::steady_clock::time_point FuzzedNow() {
@@ -57,11 +56,6 @@ daemon::ThreadClock::Reading ReadNow(const daemon::ThreadClock*) {
   daemon::ThreadClock::Reading reading;
   reading.now = FuzzedNow();
   return reading;
-}
-// A walk over all processes of the machine, in a thread.
-UniqueFd FoundNone(dev_t, ino_t) asm("__wrap_" FIND_VM);
-UniqueFd FoundNone(dev_t, ino_t) {
-  return {};
 }
 extern "C" int __real_epoll_wait(int epoll, epoll_event* events, int most, int timeout);
 extern "C" int __wrap_epoll_wait(int epoll, epoll_event* events, int most, int timeout);
