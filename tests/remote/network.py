@@ -40,6 +40,7 @@ class Network(contextlib.ExitStack):
 
     def __init__(self):
         super().__init__()
+        self.processes = []  # that were started here, in their order
         self.host, self.guest, self.stranger = (f"cw-{name}-{os.getpid()}" for name in ("host", "guest", "stranger"))
         for name in (self.host, self.guest, self.stranger):
             run("ip", "netns", "add", name)
@@ -73,6 +74,7 @@ class Network(contextlib.ExitStack):
         with open(log, "w", encoding="utf-8") as output:
             process = subprocess.Popen([*self.inside(namespace), *map(str, command)], stdout=output, stderr=output)
         self.callback(self.end, process)
+        self.processes.append(process)
         limit = time.monotonic() + LIMIT_S
         while True:
             text = pathlib.Path(log).read_text(encoding="utf-8")
