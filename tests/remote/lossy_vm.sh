@@ -5,7 +5,7 @@
 # records that Causeway makes in its own processes. Where there is no KVM everything is emulated, and so are the processor times.
 # usage: lossy_vm.sh BUILD_DIR      (as root, which makes the disk)
 #   environment: as of run_vm.sh; STEPS="networks kernel_tls ..." these of lossy_steps.sh instead of all; ONLY="loss_5 delay" these
-#   disturbances instead of all; SECONDS_EACH how long launches are counted under each (default 3); MIB how much kernel_tls sends (default 64)
+#   disturbances instead of all; SECONDS_EACH how long launches are counted under each (default 3); MIB how much kernel_tls sends each time (default 4)
 # exit status: 0 all is well; 77 it cannot be tried here, and the last line says why; else something is wrong. It ends after 900 s.
 set -euo pipefail
 case "${1:-}" in
@@ -44,7 +44,7 @@ cp "$tests/driver/compare_ways.py" "$root/causeway/tests/driver/"
 {
   printf 'STEPS=%q\n' "${STEPS:-system user_without user_with kernel_tls openssl_tls networks}"
   printf 'ONLY=%q\n' "${ONLY:+--only $ONLY}"
-  printf 'SECONDS_EACH=%q\nMIB=%q\n' "${SECONDS_EACH:-3}" "${MIB:-64}"
+  printf 'SECONDS_EACH=%q\nMIB=%q\n' "${SECONDS_EACH:-3}" "${MIB:-4}"
 } > "$root/causeway/settings"
 run_at_boot "$root" /causeway/lossy_steps.sh basic.target
 take_kernel "$root" "$work"

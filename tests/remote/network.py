@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A host with a bridge, a guest behind one of its ports, and a stranger on another interface: network namespaces (as root).
 
-The kernel of a CI machine has neither netem nor kernel TLS, so delay and bandwidth come from relay.py.
+The kernel of a CI machine has no netem, so delay and bandwidth come from relay.py. lossy_vm.sh boots a kernel that has it.
 """
 
 import contextlib
