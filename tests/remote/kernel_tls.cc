@@ -41,6 +41,7 @@ constexpr size_t kPieceBytes = 64u << 10,
 constexpr int kRounds = 7;
 constexpr uint32_t kAes128Gcm = 0x1301;
 constexpr int kSocketTls = 282;  // SOL_TLS
+constexpr int kExpectNoPad = 4;  // TLS_RX_EXPECT_NO_PAD, which older headers lack
 constexpr timeval kPatience{60, 0};
 
 enum class Way { kPlain, kProcess, kKernel, kKernelNoPad };
@@ -127,7 +128,7 @@ void SetUp(End* end, Way way, const TlsTraffic& traffic, uint64_t records_of_a_k
     if (error != 0) Fail("kernel TLS");
   }
   const int on = 1;
-  if (way == Way::kKernelNoPad && setsockopt(end->fd, kSocketTls, TLS_RX_EXPECT_NO_PAD, &on, sizeof on) != 0)
+  if (way == Way::kKernelNoPad && setsockopt(end->fd, kSocketTls, kExpectNoPad, &on, sizeof on) != 0)
     Fail("TLS_RX_EXPECT_NO_PAD");
 }
 
