@@ -17,10 +17,21 @@ namespace causeway {
 
 void TcpConnection::MakeResumable(std::function<void()> lost, bool closing_ends) {
   resumption_ = std::make_unique<Resumption>(std::move(lost), closing_ends);
+  if (!closing_ends) BoundSends(fd_);
 }
 
 void TcpConnection::Break(const std::string& why) {
-  resumption_->Lose(why, [this] { shutdown(fd_, SHUT_RDWR); });
+  resumption_->Lose(why, [this] {
+    if (resumption_->closing_ends()) {
+      shutdown(fd_, SHUT_RDWR);
+      return;
+    }
+    // The peer takes an end in order for the end of the session, and where only its answers are lost it would hear that end. So none is
+    // sent, and the socket ends by a reset when the next one takes its number.
+    const linger reset{1, 0};
+    setsockopt(fd_, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    shutdown(fd_, SHUT_RD);
+  });
 }
 
 // What it has been given counts as sent, even where the connection is down or is lost now: it is sent again.
@@ -103,6 +114,7 @@ bool TcpConnection::GoOn(int fd, std::unique_ptr<StreamLayer> layer, uint64_t pe
   resumption.Prune();
   const bool exchanged = resumption.GoOn([&] {
     PrepareSocket(fd);
+    if (!resumption.closing_ends()) BoundSends(fd);
     // Its number stays, so that threads that have it need not be told. A program that has closed it does without this socket.
     dup3(fd, fd_, O_CLOEXEC);
     layer_ = std::move(layer);

@@ -86,6 +86,12 @@ TcpConnection::~TcpConnection() {
   close(fd_);
 }
 
+// A side whose Break does not end the direction in which it sends has nothing else that wakes a thread in a send.
+void TcpConnection::BoundSends(int fd) {
+  const timeval second{1, 0};
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &second, sizeof second);
+}
+
 void TcpConnection::Shutdown() {
   if (resumption_ != nullptr) resumption_->End();  // first, so that no other socket comes after this one
   shutdown(fd_, SHUT_RDWR);
@@ -124,12 +130,18 @@ std::string TcpConnection::SealAndSend(std::span<const std::span<const std::byte
 
 bool TcpConnection::SendVectors(std::span<iovec>* vectors, bool waits, std::string* failure) {
   while (!vectors->empty()) {
+    if (waits && resumption_ != nullptr && down()) {
+      *failure = "the connection is lost";
+      return false;
+    }
     msghdr message{};
     message.msg_iov = vectors->data();
     message.msg_iovlen = vectors->size();
     const ssize_t sent = sendmsg(fd_, &message, MSG_NOSIGNAL | (waits ? 0 : MSG_DONTWAIT));
     if (sent < 0) {
       if (errno == EINTR) continue;
+      if (waits && (errno == EAGAIN || errno == EWOULDBLOCK) && resumption_ != nullptr)
+        continue;  // a second is over
       if (errno == EFAULT) {
         for (const iovec& each : *vectors) TouchAsTheProgramDoes(each.iov_base, each.iov_len, false);
         continue;

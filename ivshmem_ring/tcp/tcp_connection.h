@@ -194,6 +194,7 @@ class TcpConnection {
   bool PeerHasClosed(ssize_t received) const;
   void NoteReceived(size_t bytes);
   static void PrepareSocket(int fd);
+  static void BoundSends(int fd);
 
   static constexpr size_t kBufferBytes = 128u << 10;
   static constexpr size_t kMostParts =

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A host with a bridge, a guest behind one of its ports, and a stranger on another interface: network namespaces (as root).
 
-The kernel of a CI machine has neither netem nor kernel TLS, so delay and bandwidth come from relay.py.
+The kernel of a CI machine has no netem, so delay and bandwidth come from relay.py. lossy_vm.sh boots a kernel that has it.
 """
 
 import contextlib
@@ -40,6 +40,7 @@ class Network(contextlib.ExitStack):
 
     def __init__(self):
         super().__init__()
+        self.processes = []  # that were started here, in their order
         self.host, self.guest, self.stranger = (f"cw-{name}-{os.getpid()}" for name in ("host", "guest", "stranger"))
         for name in (self.host, self.guest, self.stranger):
             run("ip", "netns", "add", name)
@@ -73,6 +74,7 @@ class Network(contextlib.ExitStack):
         with open(log, "w", encoding="utf-8") as output:
             process = subprocess.Popen([*self.inside(namespace), *map(str, command)], stdout=output, stderr=output)
         self.callback(self.end, process)
+        self.processes.append(process)
         limit = time.monotonic() + LIMIT_S
         while True:
             text = pathlib.Path(log).read_text(encoding="utf-8")

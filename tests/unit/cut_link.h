@@ -15,10 +15,11 @@
 namespace causeway::test {
 
 // What passes bytes on between two sockets until a number of them has passed; then it resets both connections, in the middle of whatever
-// was under way. A number of 0: nothing ends it.
+// was under way; or it `spoils` one byte there instead and passes on all that follows. A number of 0: nothing ends it.
 class CuttingRelay {
  public:
-  CuttingRelay(int near, int far, uint64_t cut_after) : near_(near), far_(far), cut_after_(cut_after) {
+  CuttingRelay(int near, int far, uint64_t cut_after, bool spoils)
+      : near_(near), far_(far), spoils_(spoils), cut_after_(cut_after) {
     thread_ = std::thread([this] { Run(); });
   }
   ~CuttingRelay() {
@@ -51,6 +52,10 @@ class CuttingRelay {
     const ssize_t got = recv(from, bytes, most, MSG_DONTWAIT);
     if (got < 0 && errno == EAGAIN) return true;
     if (got <= 0) return false;
+    if (spoils_ && cut_after_ != 0 && *passed + uint64_t(got) == cut_after_) {
+      bytes[got - 1] ^= std::byte{1};
+      cut_after_ = 0;
+    }
     for (ssize_t sent = 0; sent < got && !stop_;) {
       const ssize_t step = send(to, bytes + sent, size_t(got - sent), MSG_NOSIGNAL | MSG_DONTWAIT);
       pollfd room{to, POLLOUT, 0};
@@ -63,7 +68,8 @@ class CuttingRelay {
   }
 
   const int near_, far_;
-  const uint64_t cut_after_;
+  const bool spoils_;
+  uint64_t cut_after_;
   std::atomic<bool> stop_{false}, cut_{false};
   std::thread thread_;
 };
@@ -73,6 +79,7 @@ struct CutPlan {
   uint32_t cuts = 0;                // then the connection stays
   uint64_t least = 1, most = 1000;  // bytes that pass before each
   uint32_t grace_s = 60;
+  bool spoils = false;   // a byte that passes is changed, and nothing is cut
   uint32_t refused = 0;  // so many attempts to connect again fail after each cut
 };
 
@@ -124,7 +131,7 @@ class CutSession {
     uint64_t cut_after = 0;
     if (made_++ < plan_.cuts)
       cut_after = std::uniform_int_distribution<uint64_t>(plan_.least, plan_.most)(random_);
-    relays_.emplace_back(near.second, far.first, cut_after);
+    relays_.emplace_back(near.second, far.first, cut_after, plan_.spoils);
     if (!plan_.encrypted) return ends;
     TlsTraffic traffic{};
     for (auto* direction : {&traffic.reading, &traffic.writing})

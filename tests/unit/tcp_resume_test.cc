@@ -140,6 +140,11 @@ TEST(Resume, SeveralAttemptsMayFail) {
   WorkThroughCuts({.cuts = 5, .least = 1, .most = 50'000, .refused = 3}, 5);
 }
 
+// Either side that reads it gives the connection up, which the other must not take for the end of the session.
+TEST(Resume, AForgedRecordCostsTheConnectionAlone) {
+  WorkThroughCuts({.encrypted = true, .cuts = 12, .least = 1, .most = 1'000'000, .spoils = true}, 6);
+}
+
 // Nothing is under way, and nobody sends: the loss is noticed nevertheless, and the next call finds another connection.
 TEST(Resume, AnIdleSessionGoesOn) {
   CutSession session({}, 1);
