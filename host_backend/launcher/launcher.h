@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "host_backend/common/unique_fd.h"
+#include "host_backend/launcher/acts.h"
 #include "host_backend/launcher/filter.h"
 #include "host_backend/launcher/protocol.h"
 
@@ -38,7 +39,8 @@ struct Settings {
 
 class Launcher {
  public:
-  explicit Launcher(Settings settings);
+  // The acts outlive it.
+  Launcher(Settings settings, Acts& acts);
   // Kills what it has started.
   ~Launcher();
   Launcher(const Launcher&) = delete;
@@ -101,20 +103,24 @@ class Launcher {
   bool IsOwnFile(int file, bool writable) const;
   bool IsOwnSocket(int place) const;
   bool IsGivenFile(int file) const;
-  // In a process of its own: `work` may only do what is safe after fork. 0, or an errno.
-  template <class Work>
-  int RunInHelper(size_t most, const Work& work);
+  // `begin` starts a process that ends by itself, of which at most so many run. 0, or an errno.
+  template <class Begin>
+  int StartHelper(size_t most, const Begin& begin);
 
   const Settings settings_;
+  Acts& acts_;
   pid_t daemon_ = getppid();
   bool end_ = false;
   std::vector<Record> records_;
   UniqueFd cache_;
-  std::vector<char*> environment_;  // the launcher's own that workers may have, and room
-  size_t own_variables_ = 0;
+  std::vector<char*> environment_;         // the launcher's own that workers may have, and a null
+  std::vector<char*> worker_environment_;  // of the worker that is started
   std::array<Child, kMaxWorkers> children_{};
   std::array<pid_t, kMaxHelpers> helpers_{};
 };
+
+// Takes one packet of the daemon's from that socket, and answers it. False: the daemon is gone, or may as well be.
+bool AnswerRequest(Launcher& launcher, int socket);
 
 // Whether the text is a list of UUIDs as nvidia-smi shows them.
 bool IsGpuList(const char (&text)[kGpuListBytes]);
