@@ -147,6 +147,7 @@ Launcher::Launcher(Settings settings, Acts& acts) : settings_(std::move(settings
   }
   environment_.push_back(nullptr);
   worker_environment_.resize(environment_.size() + kMaxVariables);
+  children_.reserve(kMaxWorkers);
 }
 
 Launcher::~Launcher() {
@@ -166,6 +167,13 @@ Launcher::Child* Launcher::Find(pid_t pid) {
     if (child.pid == pid && !child.abandoned) return &child;
   }
   return nullptr;
+}
+
+Launcher::Child* Launcher::FindFree() {
+  for (Child& child : children_) {
+    if (child.pid == 0) return &child;
+  }
+  return children_.size() < kMaxWorkers ? &children_.emplace_back() : nullptr;
 }
 
 Answer Launcher::Handle(const Request& request, size_t bytes, std::span<UniqueFd> descriptors,
@@ -290,8 +298,8 @@ int Launcher::Start(const Request& request, std::span<UniqueFd> descriptors, Ans
       !IsPacketSocket(descriptors[1].get())) {
     return EINVAL;
   }
-  auto* free = std::find_if(children_.begin(), children_.end(), [](const Child& c) { return c.pid == 0; });
-  if (free == children_.end()) return EAGAIN;
+  Child* free = FindFree();
+  if (free == nullptr) return EAGAIN;
 
   char link[4096];
   snprintf(link, sizeof link, "CUDA_CACHE_PATH=%s/cache-%llu", settings_.links.c_str(),
@@ -305,7 +313,7 @@ int Launcher::Start(const Request& request, std::span<UniqueFd> descriptors, Ans
                        command.namespaces,         settings_.shm.empty() ? nullptr : settings_.shm.c_str()};
   const pid_t pid = acts_.StartWorker(plan);
   if (pid < 0) return errno;
-  *free = {pid, false, false, 0};
+  *free = {pid, false, ++started_, 0, 0};
   descriptor->reset(acts_.OpenProcess(pid));
   if (!*descriptor) {
     const int error = errno;
@@ -317,8 +325,14 @@ int Launcher::Start(const Request& request, std::span<UniqueFd> descriptors, Ans
   return 0;
 }
 
-void Launcher::MarkKept(pid_t pid, bool kept) {
-  if (Child* child = Find(pid)) child->kept = kept;
+void Launcher::Name(Record& record, pid_t pid) {
+  for (Child& child : children_) {
+    if (record.child != 0 && child.number == record.child) --child.records;
+  }
+  const auto child = Find(pid);
+  record.pid = pid;
+  record.child = child != nullptr ? child->number : 0;
+  if (child != nullptr) ++child->records;
 }
 
 int Launcher::Keep(const Request& request, std::span<UniqueFd> descriptors) {
@@ -330,9 +344,7 @@ int Launcher::Keep(const Request& request, std::span<UniqueFd> descriptors) {
     record = records_.emplace(records_.end());
     record->key = request.link;
   }
-  MarkKept(record->pid, false);
-  record->pid = request.pid;
-  MarkKept(record->pid, true);
+  Name(*record, request.pid);
   record->descriptors.clear();
   for (UniqueFd& each : descriptors) record->descriptors.push_back(std::move(each));
   return 0;
@@ -342,7 +354,7 @@ int Launcher::Forget(uint64_t key) {
   const auto record =
       std::find_if(records_.begin(), records_.end(), [&](const Record& r) { return r.key == key; });
   if (record == records_.end()) return ENOENT;
-  MarkKept(record->pid, false);
+  Name(*record, 0);
   records_.erase(record);
   return 0;
 }
@@ -362,7 +374,7 @@ std::span<const UniqueFd> Launcher::Kept(uint32_t number) const {
 bool Launcher::Outlive() {
   if (end_ || settings_.keep_s == 0) return false;
   for (Child& child : children_) {
-    if (child.pid != 0 && !child.kept) Kill(child.pid, true);
+    if (child.pid != 0 && child.records == 0) Kill(child.pid, true);
   }
   return true;
 }
@@ -397,8 +409,8 @@ int Launcher::Checkpoint(const Request& request, int control, Answer* answer) {
   const bool changes = settings_.users.count != 0;
   if (!IsPacketSocket(control) || (changes ? !settings_.users.Has(request.user) : request.user != 0))
     return EINVAL;
-  auto* free = std::find_if(children_.begin(), children_.end(), [](const Child& c) { return c.pid == 0; });
-  if (free == children_.end()) return EAGAIN;
+  Child* free = FindFree();
+  if (free == nullptr) return EAGAIN;
   CommandLine command(settings_, request, control);
   // Its output goes where its input comes from, which is nothing: what a library prints here nobody reads.
   const ChildPlan plan{settings_.worker.c_str(),
@@ -411,7 +423,7 @@ int Launcher::Checkpoint(const Request& request, int control, Answer* answer) {
                        nullptr};
   const pid_t pid = acts_.StartCheckpointer(plan, request.user, DeviceGroup());
   if (pid < 0) return errno;
-  *free = {pid, false, false, target->pid};
+  *free = {pid, false, ++started_, 0, target->pid};
   answer->pid = pid;
   return 0;
 }

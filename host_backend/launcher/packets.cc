@@ -18,17 +18,19 @@ bool AnswerRequest(Launcher& launcher, int socket) {
   int numbers[kMaxPacketDescriptors];
   packet = {};
   const Request& request = packet.request;
-  const ssize_t bytes = ReceivePacket(socket, &packet, sizeof packet, numbers, MSG_TRUNC);
+  int flags = 0;
+  const ssize_t bytes = ReceivePacket(socket, &packet, sizeof packet, numbers, MSG_TRUNC, &flags);
   // A daemon that was killed with answers unread is told of first; what it had sent comes then, and its end last.
   if (bytes < 0) return errno == EINTR || errno == EAGAIN || errno == ECONNRESET;
-  if (bytes == 0) return false;
   UniqueFd descriptors[kMaxPacketDescriptors];
   size_t count = 0;
   for (const int number : numbers) {
     if (number >= 0) descriptors[count++].reset(number);
   }
+  if (bytes == 0) return false;
   UniqueFd handed;
-  const bool known = size_t(bytes) <= sizeof packet &&
+  // What has lost descriptors on its way (there were too many, or this process can open no more) is not what was sent.
+  const bool known = size_t(bytes) <= sizeof packet && (flags & MSG_CTRUNC) == 0 &&
                      std::ranges::all_of(packet.unknown, [](uint8_t each) { return each == 0; });
   const Answer answer =
       launcher.Handle(request, known ? size_t(bytes) : 0, std::span(descriptors, count), &handed);
