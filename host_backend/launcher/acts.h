@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the launcher does to processes and files once a request has passed its checks (launcher.h): nothing is checked
-// here. It stands apart so that the checks can run without any right, and without any effect.
+// here. It stands apart so that the checks can run without any right, and without any effect (tests/fuzz/fuzz_launcher.cc).
 #pragma once
 #include <sys/stat.h>
 #include <sys/types.h>

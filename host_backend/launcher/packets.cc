@@ -44,7 +44,7 @@ bool AnswerRequest(Launcher& launcher, int socket) {
   // started is ended, because the daemon has no descriptor to watch it with.
   if (errno == EPIPE) return true;  // what it had sent before it ended is still done
   if (errno != ETOOMANYREFS) return false;
-  launcher.Abandon(answer.pid);
+  if (request.action == Action::kStart) launcher.Abandon(answer.pid);
   Answer refused{};
   refused.error = ETOOMANYREFS;
   return SendPacket(socket, &refused, sizeof refused, {});
