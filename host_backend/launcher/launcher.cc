@@ -4,23 +4,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 
 #include "host_backend/common/driver_variables.h"
-#include "host_backend/launcher/cache_folder.h"
-#include "host_backend/launcher/vm_search.h"
 #include "host_backend/launcher/worker_child.h"
-#include "ivshmem_ring/transport/packet.h"
 
 extern char** environ;
 
@@ -69,12 +62,6 @@ enum : unsigned {
   kTexts = 64,
   kHash = 128
 };
-
-// A child of this process; it is not reaped by this.
-bool Runs(pid_t child) {
-  siginfo_t end{};
-  return waitid(P_PID, id_t(child), &end, WEXITED | WNOHANG | WNOWAIT) == 0 && end.si_pid == 0;
-}
 
 // How long a worker that has ended waits for its checkpointers.
 constexpr std::chrono::seconds kCheckpointersEnd{3};
@@ -152,19 +139,20 @@ bool IsEnvironment(const char (&text)[kEnvironmentBytes], uint32_t bytes) {
   return true;
 }
 
-Launcher::Launcher(Settings settings) : settings_(std::move(settings)) {
+Launcher::Launcher(Settings settings, Acts& acts) : settings_(std::move(settings)), acts_(acts) {
   if (!settings_.cache.empty())
     cache_.reset(open(settings_.cache.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
   for (char** at = environ; *at != nullptr; ++at) {
     if (!IsKeptFromWorkers(*at)) environment_.push_back(*at);
   }
-  own_variables_ = environment_.size();
-  environment_.resize(own_variables_ + kMaxVariables + 1);
+  environment_.push_back(nullptr);
+  worker_environment_.resize(environment_.size() + kMaxVariables);
+  children_.reserve(kMaxWorkers);
 }
 
 Launcher::~Launcher() {
   for (const Child& child : children_) {
-    if (child.pid > 0) kill(child.pid, SIGKILL);
+    if (child.pid > 0) acts_.Kill(child.pid);
   }
 }
 
@@ -179,6 +167,13 @@ Launcher::Child* Launcher::Find(pid_t pid) {
     if (child.pid == pid && !child.abandoned) return &child;
   }
   return nullptr;
+}
+
+Launcher::Child* Launcher::FindFree() {
+  for (Child& child : children_) {
+    if (child.pid == 0) return &child;
+  }
+  return children_.size() < kMaxWorkers ? &children_.emplace_back() : nullptr;
 }
 
 Answer Launcher::Handle(const Request& request, size_t bytes, std::span<UniqueFd> descriptors,
@@ -276,7 +271,7 @@ struct Launcher::CommandLine {
   size_t count = 0;
 };
 
-// In the child's copy alone: what the request says comes in place of what the launcher has.
+// What the request says comes in place of what the launcher has.
 void Launcher::SetEnvironment(const Request& request, char* link) {
   std::array<char*, kMaxVariables> wanted{};
   size_t variables = 0;
@@ -284,11 +279,11 @@ void Launcher::SetEnvironment(const Request& request, char* link) {
     wanted[variables++] = const_cast<char*>(request.environment + at);
   if (request.link != 0) wanted[variables++] = link;
   const auto wanted_end = wanted.begin() + ptrdiff_t(variables);
-  const auto own_end = environment_.begin() + ptrdiff_t(own_variables_);
-  const auto kept = std::remove_if(environment_.begin(), own_end, [&](const char* own) {
-    return std::any_of(wanted.begin(), wanted_end,
-                       [&](const char* entry) { return NameOf(entry) == NameOf(own); });
-  });
+  const auto kept = std::remove_copy_if(
+      environment_.begin(), environment_.end() - 1, worker_environment_.begin(), [&](const char* own) {
+        return std::any_of(wanted.begin(), wanted_end,
+                           [&](const char* entry) { return NameOf(entry) == NameOf(own); });
+      });
   *std::copy(wanted.begin(), wanted_end, kept) = nullptr;
 }
 
@@ -303,29 +298,26 @@ int Launcher::Start(const Request& request, std::span<UniqueFd> descriptors, Ans
       !IsPacketSocket(descriptors[1].get())) {
     return EINVAL;
   }
-  auto* free = std::find_if(children_.begin(), children_.end(), [](const Child& c) { return c.pid == 0; });
-  if (free == children_.end()) return EAGAIN;
+  Child* free = FindFree();
+  if (free == nullptr) return EAGAIN;
 
   char link[4096];
   snprintf(link, sizeof link, "CUDA_CACHE_PATH=%s/cache-%llu", settings_.links.c_str(),
            static_cast<unsigned long long>(request.link));
   CommandLine command(settings_, request, descriptors[1].get());
   memcpy(command.namespaces, kNoNamespaces, sizeof command.namespaces);
-  const ChildPlan plan{command.arguments[0], command.arguments,
-                       environment_.data(),  descriptors[0].get(),
-                       descriptors[1].get(), getpid(),
-                       command.namespaces,   settings_.shm.empty() ? nullptr : settings_.shm.c_str()};
-  const pid_t pid = fork();
+  SetEnvironment(request, link);
+  const ChildPlan plan{command.arguments[0],       command.arguments,
+                       worker_environment_.data(), descriptors[0].get(),
+                       descriptors[1].get(),       getpid(),
+                       command.namespaces,         settings_.shm.empty() ? nullptr : settings_.shm.c_str()};
+  const pid_t pid = acts_.StartWorker(plan);
   if (pid < 0) return errno;
-  if (pid == 0) {
-    SetEnvironment(request, link);
-    BecomeWorker(plan);
-  }
-  *free = {pid, false, false, 0};
-  descriptor->reset(int(syscall(SYS_pidfd_open, pid, 0)));
+  *free = {pid, false, ++started_, 0, 0};
+  descriptor->reset(acts_.OpenProcess(pid));
   if (!*descriptor) {
     const int error = errno;
-    kill(pid, SIGKILL);
+    acts_.Kill(pid);
     free->abandoned = true;
     return error;
   }
@@ -333,8 +325,14 @@ int Launcher::Start(const Request& request, std::span<UniqueFd> descriptors, Ans
   return 0;
 }
 
-void Launcher::MarkKept(pid_t pid, bool kept) {
-  if (Child* child = Find(pid)) child->kept = kept;
+void Launcher::Name(Record& record, pid_t pid) {
+  for (Child& child : children_) {
+    if (record.child != 0 && child.number == record.child) --child.records;
+  }
+  const auto child = Find(pid);
+  record.pid = pid;
+  record.child = child != nullptr ? child->number : 0;
+  if (child != nullptr) ++child->records;
 }
 
 int Launcher::Keep(const Request& request, std::span<UniqueFd> descriptors) {
@@ -346,9 +344,7 @@ int Launcher::Keep(const Request& request, std::span<UniqueFd> descriptors) {
     record = records_.emplace(records_.end());
     record->key = request.link;
   }
-  MarkKept(record->pid, false);
-  record->pid = request.pid;
-  MarkKept(record->pid, true);
+  Name(*record, request.pid);
   record->descriptors.clear();
   for (UniqueFd& each : descriptors) record->descriptors.push_back(std::move(each));
   return 0;
@@ -358,7 +354,7 @@ int Launcher::Forget(uint64_t key) {
   const auto record =
       std::find_if(records_.begin(), records_.end(), [&](const Record& r) { return r.key == key; });
   if (record == records_.end()) return ENOENT;
-  MarkKept(record->pid, false);
+  Name(*record, 0);
   records_.erase(record);
   return 0;
 }
@@ -378,7 +374,7 @@ std::span<const UniqueFd> Launcher::Kept(uint32_t number) const {
 bool Launcher::Outlive() {
   if (end_ || settings_.keep_s == 0) return false;
   for (Child& child : children_) {
-    if (child.pid != 0 && !child.kept) Kill(child.pid, true);
+    if (child.pid != 0 && child.records == 0) Kill(child.pid, true);
   }
   return true;
 }
@@ -386,22 +382,22 @@ bool Launcher::Outlive() {
 int Launcher::Kill(pid_t pid, bool abandon) {
   Child* child = Find(pid);
   if (child == nullptr) return ESRCH;
-  kill(child->pid, SIGKILL);
+  acts_.Kill(child->pid);
   child->abandoned = abandon;
   if (abandon) ReapHelpers();
   return 0;
 }
 
 bool Launcher::HasCheckpointer(pid_t worker) const {
-  return std::any_of(children_.begin(), children_.end(), [worker](const Child& child) {
-    return child.pid != 0 && child.target == worker && !child.abandoned && Runs(child.pid);
+  return std::any_of(children_.begin(), children_.end(), [this, worker](const Child& child) {
+    return child.pid != 0 && child.target == worker && !child.abandoned && acts_.Runs(child.pid);
   });
 }
 
 void Launcher::EndCheckpointersOf(pid_t worker) {
   for (Child& child : children_) {
     if (child.pid == 0 || child.target != worker) continue;
-    kill(child.pid, SIGKILL);
+    acts_.Kill(child.pid);
     child.abandoned = true;
   }
 }
@@ -413,8 +409,8 @@ int Launcher::Checkpoint(const Request& request, int control, Answer* answer) {
   const bool changes = settings_.users.count != 0;
   if (!IsPacketSocket(control) || (changes ? !settings_.users.Has(request.user) : request.user != 0))
     return EINVAL;
-  auto* free = std::find_if(children_.begin(), children_.end(), [](const Child& c) { return c.pid == 0; });
-  if (free == children_.end()) return EAGAIN;
+  Child* free = FindFree();
+  if (free == nullptr) return EAGAIN;
   CommandLine command(settings_, request, control);
   // Its output goes where its input comes from, which is nothing: what a library prints here nobody reads.
   const ChildPlan plan{settings_.worker.c_str(),
@@ -425,13 +421,9 @@ int Launcher::Checkpoint(const Request& request, int control, Answer* answer) {
                        getpid(),
                        command.namespaces,
                        nullptr};
-  const pid_t pid = fork();
+  const pid_t pid = acts_.StartCheckpointer(plan, request.user, DeviceGroup());
   if (pid < 0) return errno;
-  if (pid == 0) {
-    environment_[own_variables_] = nullptr;
-    BecomeCheckpointer(plan, request.user, DeviceGroup());
-  }
-  *free = {pid, false, false, target->pid};
+  *free = {pid, false, ++started_, 0, target->pid};
   answer->pid = pid;
   return 0;
 }
@@ -439,7 +431,7 @@ int Launcher::Checkpoint(const Request& request, int control, Answer* answer) {
 int Launcher::Reap(const Request& request, Answer* answer) {
   Child* child = Find(request.pid);
   if (child == nullptr) return ESRCH;
-  if (Runs(child->pid)) return EAGAIN;
+  if (acts_.Runs(child->pid)) return EAGAIN;
   // Its number is nobody else's as long as it is not reaped, so that they can do no harm.
   if (HasCheckpointer(child->pid)) {
     const auto now = std::chrono::steady_clock::now();
@@ -447,7 +439,7 @@ int Launcher::Reap(const Request& request, Answer* answer) {
     if (now < child->checkpointers_end) return EAGAIN;
   }
   EndCheckpointersOf(child->pid);
-  const pid_t reaped = waitpid(child->pid, &answer->status, WNOHANG);
+  const pid_t reaped = acts_.Reap(child->pid, &answer->status);
   answer->pid = child->pid;
   *child = {};
   return reaped < 0 ? errno : 0;
@@ -455,28 +447,22 @@ int Launcher::Reap(const Request& request, Answer* answer) {
 
 void Launcher::ReapHelpers() {
   for (pid_t& helper : helpers_) {
-    if (helper != 0 && waitpid(helper, nullptr, WNOHANG) == helper) helper = 0;
+    if (helper != 0 && acts_.Reap(helper, nullptr) == helper) helper = 0;
   }
   for (Child& child : children_) {
     if (child.pid == 0 || !child.abandoned) continue;
     EndCheckpointersOf(child.pid);
-    if (waitpid(child.pid, nullptr, WNOHANG) == child.pid) child = {};
+    if (acts_.Reap(child.pid, nullptr) == child.pid) child = {};
   }
 }
 
-template <class Work>
-int Launcher::RunInHelper(size_t most, const Work& work) {
-  const pid_t self = getpid();
+template <class Begin>
+int Launcher::StartHelper(size_t most, const Begin& begin) {
   auto* free = std::find(helpers_.begin(), helpers_.end(), 0);
   const auto busy = kMaxHelpers - size_t(std::count(helpers_.begin(), helpers_.end(), 0));
   if (free == helpers_.end() || busy >= most) return EBUSY;
-  const pid_t pid = fork();
+  const pid_t pid = begin();
   if (pid < 0) return errno;
-  if (pid == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() == self) work();
-    _exit(0);
-  }
   *free = pid;
   return 0;
 }
@@ -511,7 +497,7 @@ int Launcher::GiveToGroup(const Request& request, int file) const {
       !(IsOwnFile(file, true) || IsOwnSocket(file))) {
     return EINVAL;
   }
-  return fchownat(file, "", uid_t(-1), request.group, AT_EMPTY_PATH) == 0 ? 0 : errno;
+  return acts_.Give(file, uid_t(-1), request.group);
 }
 
 int Launcher::GiveToUser(uint32_t user, int file) const {
@@ -520,35 +506,29 @@ int Launcher::GiveToUser(uint32_t user, int file) const {
   if (!person || !(IsOwnFile(file, true) || IsOwnSocket(file)) || fstat(file, &info) != 0) return EINVAL;
   // Others may trust what belongs to them to be what they made: it is no program, and closed to the rest.
   if ((info.st_mode & 07777) != 0660 || info.st_gid != getegid()) return EINVAL;
-  return fchownat(file, "", user, gid_t(-1), AT_EMPTY_PATH) == 0 ? 0 : errno;
+  return acts_.Give(file, user, gid_t(-1));
 }
 
 int Launcher::FindVm(int file, int socket) {
   struct stat info {};
   if (!IsPacketSocket(socket) || fstat(file, &info) != 0) return EINVAL;
   if (!IsOwnFile(file, true) && !IsGivenFile(file)) return EINVAL;
-  return RunInHelper(kMaxHelpers, [&, launcher = getpid()] {
-    VmProcess found{FindMapper(info, launcher, daemon_), 0};
-    const int descriptor = found.pid != 0 ? int(syscall(SYS_pidfd_open, found.pid, 0)) : -1;
-    if (descriptor < 0) found.pid = 0;
-    fcntl(socket, F_SETFL, O_NONBLOCK);
-    SendPacket(socket, &found, sizeof found, std::span(&descriptor, descriptor >= 0 ? 1 : 0));
-  });
+  return StartHelper(kMaxHelpers, [&] { return acts_.FindVm(info, daemon_, socket); });
 }
 
 int Launcher::MakeCache(uint32_t user) const {
   if (!cache_ || !settings_.users.Has(user)) return EINVAL;
-  return MakeCacheFolder(cache_.get(), user);
+  return acts_.MakeCache(cache_.get(), user);
 }
 
 int Launcher::HoldCache(uint32_t user, uint32_t mib, int socket) {
   if (!cache_ || !settings_.users.Has(user) || (socket >= 0 && !IsPacketSocket(socket))) return EINVAL;
-  return RunInHelper(kMaxFolderHelpers, [&] { HoldCacheFolder(cache_.get(), user, mib, socket); });
+  return StartHelper(kMaxFolderHelpers, [&] { return acts_.HoldCache(cache_.get(), user, mib, socket); });
 }
 
 int Launcher::ClearCache(uint32_t user, uint32_t number) {
   if (!cache_ || !settings_.users.Has(user)) return EINVAL;
-  return RunInHelper(kMaxFolderHelpers, [&] { EmptyDiscarded(cache_.get(), user, number); });
+  return StartHelper(kMaxFolderHelpers, [&] { return acts_.ClearCache(cache_.get(), user, number); });
 }
 
 }  // namespace causeway::launcher

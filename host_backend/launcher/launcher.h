@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "host_backend/common/unique_fd.h"
+#include "host_backend/launcher/acts.h"
 #include "host_backend/launcher/filter.h"
 #include "host_backend/launcher/protocol.h"
 
@@ -38,7 +39,8 @@ struct Settings {
 
 class Launcher {
  public:
-  explicit Launcher(Settings settings);
+  // The acts outlive it.
+  Launcher(Settings settings, Acts& acts);
   // Kills what it has started.
   ~Launcher();
   Launcher(const Launcher&) = delete;
@@ -65,8 +67,9 @@ class Launcher {
   struct Child {
     pid_t pid = 0;  // 0: free
     bool abandoned = false;
-    bool kept = false;  // a record names it
-    pid_t target = 0;   // of a checkpointer: the worker
+    uint64_t number = 0;   // of all children that were started; process numbers come again, these do not
+    uint32_t records = 0;  // that name it
+    pid_t target = 0;      // of a checkpointer: the worker
     // Of a worker that has ended: until then its checkpointers may say what they did. The epoch: it runs.
     std::chrono::steady_clock::time_point checkpointers_end{};
   };
@@ -74,6 +77,7 @@ class Launcher {
   struct Record {
     uint64_t key = 0;
     pid_t pid = 0;
+    uint64_t child = 0;  // its number; 0: none
     std::vector<UniqueFd> descriptors;
   };
 
@@ -81,7 +85,8 @@ class Launcher {
   int Keep(const Request& request, std::span<UniqueFd> descriptors);
   int Forget(uint64_t key);
   int Take(uint32_t number, Answer* answer) const;
-  void MarkKept(pid_t pid, bool kept);
+  // What the record says of a child from now on; 0: nothing.
+  void Name(Record& record, pid_t pid);
   void SetEnvironment(const Request& request, char* link);
   int Start(const Request& request, std::span<UniqueFd> descriptors, Answer* answer, UniqueFd* descriptor);
   int Checkpoint(const Request& request, int control, Answer* answer);
@@ -98,23 +103,29 @@ class Launcher {
   int HoldCache(uint32_t user, uint32_t mib, int socket = -1);
   int ClearCache(uint32_t user, uint32_t number);
   Child* Find(pid_t pid);
+  Child* FindFree();  // null: as many run as may
   bool IsOwnFile(int file, bool writable) const;
   bool IsOwnSocket(int place) const;
   bool IsGivenFile(int file) const;
-  // In a process of its own: `work` may only do what is safe after fork. 0, or an errno.
-  template <class Work>
-  int RunInHelper(size_t most, const Work& work);
+  // `begin` starts a process that ends by itself, of which at most so many run. 0, or an errno.
+  template <class Begin>
+  int StartHelper(size_t most, const Begin& begin);
 
   const Settings settings_;
+  Acts& acts_;
   pid_t daemon_ = getppid();
   bool end_ = false;
+  uint64_t started_ = 0;
   std::vector<Record> records_;
   UniqueFd cache_;
-  std::vector<char*> environment_;  // the launcher's own that workers may have, and room
-  size_t own_variables_ = 0;
-  std::array<Child, kMaxWorkers> children_{};
+  std::vector<char*> environment_;         // the launcher's own that workers may have, and a null
+  std::vector<char*> worker_environment_;  // of the worker that is started
+  std::vector<Child> children_;            // as many as ran at once so far, with room for kMaxWorkers
   std::array<pid_t, kMaxHelpers> helpers_{};
 };
+
+// Takes one packet of the daemon's from that socket, and answers it. False: the daemon is gone, or may as well be.
+bool AnswerRequest(Launcher& launcher, int socket);
 
 // Whether the text is a list of UUIDs as nvidia-smi shows them.
 bool IsGpuList(const char (&text)[kGpuListBytes]);

@@ -88,45 +88,6 @@ void CloseInherited(bool listens) {
 
 void OnChild(int) {}
 
-// One request. False: the daemon is gone.
-bool Serve(Launcher& launcher) {
-  static struct {
-    Request request;
-    uint8_t unknown[kGrowth];
-  } packet;
-  int numbers[kMaxPacketDescriptors];
-  packet = {};
-  const Request& request = packet.request;
-  const ssize_t bytes = ReceivePacket(kDaemonSocket, &packet, sizeof packet, numbers, MSG_TRUNC);
-  // A daemon that was killed with answers unread is told of first; what it had sent comes then, and its end last.
-  if (bytes < 0) return errno == EINTR || errno == EAGAIN || errno == ECONNRESET;
-  if (bytes == 0) return false;
-  UniqueFd descriptors[kMaxPacketDescriptors];
-  size_t count = 0;
-  for (const int number : numbers) {
-    if (number >= 0) descriptors[count++].reset(number);
-  }
-  UniqueFd handed;
-  const bool known = size_t(bytes) <= sizeof packet &&
-                     std::ranges::all_of(packet.unknown, [](uint8_t each) { return each == 0; });
-  const Answer answer =
-      launcher.Handle(request, known ? size_t(bytes) : 0, std::span(descriptors, count), &handed);
-  size_t sent = 0;
-  if (handed) numbers[sent++] = handed.get();
-  if (answer.error == 0 && request.action == Action::kTake) {
-    for (const UniqueFd& each : launcher.Kept(request.number)) numbers[sent++] = each.get();
-  }
-  if (SendPacket(kDaemonSocket, &answer, sizeof answer, std::span(numbers, sent))) return true;
-  // Other processes of this user have as many descriptors on their way as the kernel lets one have. What was
-  // started is ended, because the daemon has no descriptor to watch it with.
-  if (errno == EPIPE) return true;  // what it had sent before it ended is still done
-  if (errno != ETOOMANYREFS) return false;
-  launcher.Abandon(answer.pid);
-  Answer refused{};
-  refused.error = ETOOMANYREFS;
-  return SendPacket(kDaemonSocket, &refused, sizeof refused, {});
-}
-
 // Kept descriptors are open files of this process.
 void MakeRoomForRecords() {
   rlimit limit{};
@@ -192,12 +153,12 @@ int Run(int argc, char** argv) {
     if (const std::string why = InstallLauncherFilter(settings.users); !why.empty())
       Fail("system call filter", why.c_str());
   }
-  Launcher launcher(settings);
+  Launcher launcher(settings, OwnActs());
   if (!SayReady()) return 1;
   for (bool serving = true; serving;) {
     pollfd socket{kDaemonSocket, POLLIN, 0};
     const int events = ppoll(&socket, 1, nullptr, &waiting);
-    if (events > 0) serving = Serve(launcher);
+    if (events > 0) serving = AnswerRequest(launcher, kDaemonSocket);
     launcher.ReapHelpers();
     if (!serving) serving = launcher.Outlive() && AwaitDaemon(launcher, settings.keep_s, waiting);
   }
