@@ -5,7 +5,7 @@
 #   --dom0     what make_dom0.sh made
 #   --payload  becomes /causeway in domain 0; its dom0_init.sh is the first process there
 # environment: QEMU: the program
-# exit status: 0 the steps ended; 124 time is up; 1 the machine ended before its steps, or the kernel complained
+# exit status: 0 the steps ended; 124 time is up; 1 the machine ended before its steps or stands still, or the kernel complained
 set -euo pipefail
 fail() { echo "run_xen.sh: $*" >&2; exit 1; }
 dom0='' payload='' log='' timeout_s=600 xen_options='' memory=3072
@@ -39,12 +39,19 @@ read -ra qemu <<< "${QEMU:-qemu-system-x86_64}"
   -drive "file=$work/payload,format=raw,if=none,id=payload" -device ide-hd,drive=payload,bus=ide.1 \
   < /dev/null > "$log" 2> "$work/qemu.err" &
 qemu_pid=$!
-started=$SECONDS
+started=$SECONDS used=0 used_at=$SECONDS still_s=120
 while kill -0 "$qemu_pid" 2> /dev/null; do
   sleep 0.5
   if [ $((SECONDS - started)) -ge "$timeout_s" ]; then
     echo "run_xen.sh: stopped after $timeout_s s; the last line was: $(tail -n 1 "$log" | tr -d '\r')" >&2
     exit 124
+  fi
+  # Xen's own timers use some time of an idle machine; one that uses none waits for an interrupt that QEMU has lost, and would until its time is up.
+  read -ra figures < "/proc/$qemu_pid/stat" || break
+  if [ $((figures[13] + figures[14])) != "$used" ]; then
+    used=$((figures[13] + figures[14])) used_at=$SECONDS
+  elif [ $((SECONDS - used_at)) -ge "$still_s" ]; then
+    fail "the emulated machine has stood still for $still_s s: QEMU has lost its timer. Run it again. The last line was: $(tail -n 1 "$log" | tr -d '\r')"
   fi
   # Domain 0 powered off: the emulated machine does not always follow.
   if grep -qa '^DONE' "$log"; then sleep 2; break; fi
