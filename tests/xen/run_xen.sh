@@ -39,7 +39,7 @@ read -ra qemu <<< "${QEMU:-qemu-system-x86_64}"
   -drive "file=$work/payload,format=raw,if=none,id=payload" -device ide-hd,drive=payload,bus=ide.1 \
   < /dev/null > "$log" 2> "$work/qemu.err" &
 qemu_pid=$!
-started=$SECONDS used=0 used_at=$SECONDS still_s=120
+started=$SECONDS used=0 used_at=$SECONDS still_s=60
 while kill -0 "$qemu_pid" 2> /dev/null; do
   sleep 0.5
   if [ $((SECONDS - started)) -ge "$timeout_s" ]; then

@@ -62,8 +62,8 @@ run_payload() {
     timeout "${XEN_TIMEOUT_S:-$1}" bash -c '. /causeway/steps.sh; echo DONE' > "$work/console" 2>&1 < /dev/null || status=$?
     umount /causeway
   else
-    # Once more where the machine stood still (3), which is the emulator's fault.
-    for _ in 1 2; do
+    # Again where the machine stood still (3), which is the emulator's fault.
+    for _ in 1 2 3; do
       status=0
       "$here/run_xen.sh" --dom0 "$dom0" --payload "$payload" --log "$work/console" --timeout "${XEN_TIMEOUT_S:-$1}" \
         --xen-options "${xen_options:-}" --memory "${memory:-3072}" || status=$?
