@@ -61,7 +61,7 @@ class ModuleConnection : public RegionConnection {
     return true;
   }
 
-  // With the descriptor the module takes the slot's pages, which a thread inside a call would miss (SIGBUS).
+  // When the descriptor is closed, the module unmaps the slot, and a thread that is inside a call would get SIGBUS.
   void End(Ending ending) override {
     if (ending == Ending::kUnloaded) Abandon();
   }

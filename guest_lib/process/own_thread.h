@@ -4,8 +4,8 @@
 
 namespace causeway::guest {
 
-// From now on this library stays in the process also when the program closes it (dlclose), as whoever leaves something behind that runs
-// its code needs.
+// Keeps this library loaded until the process ends, also when the program closes it (dlclose). A thread of the library needs that, because
+// it goes on running the library's code.
 void StayLoaded();
 
 // Starts a detached thread that runs main(argument); a forked child has none of these threads. The result is

@@ -75,7 +75,7 @@ sem_t* exits = nullptr;
 void NoteExit() {
   exits = new sem_t;
   sem_init(exits, 0, 0);
-  const auto post = reinterpret_cast<void (*)()>(&sem_post);  // whose result nobody reads
+  const auto post = reinterpret_cast<void (*)()>(&sem_post);  // exit() ignores the result of sem_post
   abi::__cxa_atexit(reinterpret_cast<void (*)(void*)>(post), exits, nullptr);
 }
 

@@ -15,7 +15,7 @@ class Acts {
  public:
   virtual ~Acts() = default;
 
-  // Each of these starts a child, whose number is the result. -1: there is none, and errno says why.
+  // Each of these functions starts a child process and returns its process number; -1: no child was started, and errno says why.
   virtual pid_t StartWorker(const ChildPlan& plan) = 0;
   virtual pid_t StartCheckpointer(const ChildPlan& plan, uid_t user, gid_t device_group) = 0;
   // Children that end by themselves. They find the process that maps the file (vm_search.h) and say so on `socket`;

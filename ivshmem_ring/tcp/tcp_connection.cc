@@ -86,7 +86,8 @@ TcpConnection::~TcpConnection() {
   close(fd_);
 }
 
-// A side whose Break does not end the direction in which it sends has nothing else that wakes a thread in a send.
+// Limits how long one send may block. The guest's Break leaves the sending direction open, so that nothing else would wake a thread that is
+// blocked in a send.
 void TcpConnection::BoundSends(int fd) {
   const timeval second{1, 0};
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &second, sizeof second);

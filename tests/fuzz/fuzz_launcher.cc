@@ -501,7 +501,7 @@ void World::Run() {
 }
 
 void SetOwnVariables() {
-  // Some of which no worker may have, and some in whose place others come.
+  // The launcher keeps some of these variables from every worker, and a request may replace others of them.
   for (const char* name :
        {"LD_AUDIT", "CAUSEWAY_SOCKET", "CAUSEWAY_TURNS", "CUDA_CACHE_PATH", "CUDA_DISABLE_JIT"})
     setenv(name, "/nowhere", 1);

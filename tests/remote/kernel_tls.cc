@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernel TLS would do for a session of a remote guest: connections over the loopback interface whose handshakes are over, with a
-// traffic secret for each direction, as causeway-tls hands them to a worker. Either end has its records from the kernel (TLS_TX,
+// Measures what kernel TLS would do for a session of a remote guest. The program makes connections over the loopback interface and gives
+// each direction a traffic secret, as causeway-tls hands connections to a worker when the handshake is over. Either end has its records from the kernel (TLS_TX,
 // TLS_RX) or from this process (TlsRecords), in all combinations, so that it is seen that each understands the other. For each, the
 // processor time of both ends for a GiB is printed; that time is measured and not judged, as every machine has its own.
 //
