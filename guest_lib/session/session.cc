@@ -69,14 +69,15 @@ void InForkedChild() {
 
 // Posted when the process ends, before AtUnload runs, which runs as well when the program closes this library and is not told which of
 // the two it is. Only a function that stays, and that is registered for no library, is called at the end alone: so sem_post itself is
-// registered, and the semaphore is never freed.
+// registered, and the semaphore is never freed. Its address stands for the library as well, since no library has that one: with a null
+// there, TSan calls the function without its argument.
 sem_t* exits = nullptr;
 
 void NoteExit() {
   exits = new sem_t;
   sem_init(exits, 0, 0);
   const auto post = reinterpret_cast<void (*)()>(&sem_post);  // exit() ignores the result of sem_post
-  abi::__cxa_atexit(reinterpret_cast<void (*)(void*)>(post), exits, nullptr);
+  abi::__cxa_atexit(reinterpret_cast<void (*)(void*)>(post), exits, exits);
 }
 
 __attribute__((destructor)) void AtUnload() {
