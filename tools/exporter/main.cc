@@ -8,6 +8,7 @@
 #include <signal.h>
 
 #include <CLI/CLI.hpp>
+#include <future>
 #include <memory>
 #include <mutex>
 
@@ -181,12 +182,18 @@ void AddDaemon(const StatusFigures& figures, std::vector<MetricFamily>* all) {
       double(figures.refused));
 }
 
-// Read anew for each scrape, by whatever thread of the library's serves it.
+// Read anew for each scrape. The threads of the library's web server, which call Collect, have stacks of 100 KiB, in which NVIDIA's NVML
+// does not fit: so a thread of ordinary size reads, and it lives as long as that.
 class Figures : public prometheus::Collectable {
  public:
   explicit Figures(std::string socket) : socket_(std::move(socket)) {}
 
   std::vector<MetricFamily> Collect() const override {
+    return std::async(std::launch::async, [this] { return Read(); }).get();
+  }
+
+ private:
+  std::vector<MetricFamily> Read() const {
     const std::lock_guard lock(mutex_);
     const auto status = command::QueryStatus(socket_);
     auto figures =
@@ -204,7 +211,6 @@ class Figures : public prometheus::Collectable {
     return all;
   }
 
- private:
   const std::string socket_;
   mutable std::mutex mutex_;
   mutable std::unique_ptr<command::GpuTimes> gpu_times_;
