@@ -20,6 +20,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -133,19 +134,19 @@ class HostileGuest {
   WireHandle primary() const { return MakeWireHandle(HandleKind::kContext, 1, 1); }
 
   // The shared region; the guest may write all of it.
-  std::byte* base() { return base_; }
+  std::byte* base() { return Opened(base_); }
   uint64_t region_bytes() const { return region_bytes_; }
   uint64_t window() const { return window_; }
   uint64_t first_slice() const { return FirstSliceOffset(SlotCount(region_bytes_)); }
-  uint16_t* owners() { return reinterpret_cast<uint16_t*>(base_ + kOwnerTableOffset); }
+  uint16_t* owners() { return reinterpret_cast<uint16_t*>(base() + kOwnerTableOffset); }
   OpenBlock& open_block() {
-    return reinterpret_cast<GuestControl*>(base_ + SlotOffset(0) + kGuestControlOffset)->open;
+    return reinterpret_cast<GuestControl*>(base() + SlotOffset(0) + kGuestControlOffset)->open;
   }
-  GuestPage& guest_page() { return *reinterpret_cast<GuestPage*>(base_ + kGuestPageOffset); }
-  HostPage& host_page() { return *reinterpret_cast<HostPage*>(base_ + kHostPageOffset); }
-  ClientTransport& transport() { return *transport_; }
+  GuestPage& guest_page() { return *reinterpret_cast<GuestPage*>(base() + kGuestPageOffset); }
+  HostPage& host_page() { return *reinterpret_cast<HostPage*>(base() + kHostPageOffset); }
+  ClientTransport& transport() { return *Opened(transport_.get()); }
   // Over TCP: a bulk buffer of kBulkBytes that requests name by its index.
-  std::byte* TcpBuffer(uint32_t index) { return tcp_->BulkBuffer(index); }
+  std::byte* TcpBuffer(uint32_t index) { return Opened(tcp_)->BulkBuffer(index); }
 
   // The worker that serves this session, as the daemon's status says; valid after Open().
   const WorkerView& worker() const { return worker_; }
@@ -158,6 +159,13 @@ class HostileGuest {
   void ExpectNoCrash();
 
  private:
+  // Fails a test that goes on although its session was refused: exceptions do, and name the reason, where a null pointer would end the
+  // whole program.
+  template <class T>
+  T* Opened(T* part) const {
+    if (part == nullptr) throw std::logic_error("the session is not open: " + refusal_);
+    return part;
+  }
   template <class Header>
   Header HeaderOf(Op op, const Wire& wire) const {
     Header header{};
