@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -154,6 +155,27 @@ std::vector<uint32_t> Users() {
   return users;
 }
 
+// What SOFTWARE_GPU_NVML asks for (README.md). Another word ends the process, as in config.cc.
+bool IsToldTo(const char* what) {
+  static const std::string told = getenv("SOFTWARE_GPU_NVML") != nullptr ? getenv("SOFTWARE_GPU_NVML") : "";
+  if (!told.empty() && told != "other_pids" && told != "one_sample") {
+    std::fprintf(stderr, "software GPU: SOFTWARE_GPU_NVML=%s is neither other_pids nor one_sample\n",
+                 told.c_str());
+    _exit(1);
+  }
+  return told == what;
+}
+
+// The numbers that processes are listed by.
+std::vector<uint32_t> ListedUsers() {
+  constexpr uint32_t kMorePids = 1 << 22;  // no pid of Linux is as large
+  std::vector<uint32_t> users = Users();
+  if (IsToldTo("other_pids")) {
+    for (uint32_t& pid : users) pid += kMorePids;
+  }
+  return users;
+}
+
 // What a test says that the driver has taken for that process by itself: SOFTWARE_GPU_TAKEN/PID holds the
 // bytes.
 uint64_t TakenBy(uint32_t pid) {
@@ -169,7 +191,7 @@ uint32_t Processes(DeviceHandle device, uint32_t* count, Process* list) {
   uint32_t why = 0;
   if (Find(device, &why) == nullptr) return why;
   if (count == nullptr || (list == nullptr && *count != 0)) return kInvalid;
-  const std::vector<uint32_t> users = Users();
+  const std::vector<uint32_t> users = ListedUsers();
   const uint32_t room = *count;
   *count = static_cast<uint32_t>(users.size());
   if (room < users.size()) return kShort;
@@ -380,14 +402,15 @@ static void UseStack() {
   for (size_t at = 0; at < kBytes; at += kPage) *static_cast<volatile char*>(bytes + at) = 0;
 }
 
-// Each user of the device, as busy as the device.
+// Each user of the device, as busy as the device. NVIDIA's has no sample where it took none since `newest_us`.
 NVML nvmlDeviceGetProcessUtilization(DeviceHandle device, causeway::nvml::ProcessSample* samples,
-                                     uint32_t* count, unsigned long long) {
+                                     uint32_t* count, unsigned long long newest_us) {
   UseStack();
   uint32_t why = 0;
   if (Find(device, &why) == nullptr) return why;
   if (count == nullptr) return kInvalid;
-  const std::vector<uint32_t> users = Users();
+  if (IsToldTo("one_sample") && newest_us != 0) return static_cast<uint32_t>(Return::kNotFound);
+  const std::vector<uint32_t> users = ListedUsers();
   const uint32_t room = samples != nullptr ? *count : 0;
   *count = static_cast<uint32_t>(users.size());
   if (room < users.size()) return kShort;

@@ -81,9 +81,9 @@ def fake_status(count, vms=16, sessions=64):
             "workers": {"all": 66, "spare_ready": 2}, "counters": {"refused": 3, "worker_deaths": 1}, "sessions": listed}
 
 
-def top(sock, *options):
+def top(sock, *options, **environment):
     return subprocess.run([PROGRAMS / "causeway", "top", "--socket", sock, *options], check=True, capture_output=True, text=True,
-                          timeout=LIMIT_S).stdout
+                          timeout=LIMIT_S, env={**os.environ, **environment}).stdout
 
 
 def check_figures(folder):
@@ -204,6 +204,24 @@ def check_screen(folder):
     del before
 
 
+def check_gpu_times(sock):
+    """GPU time is NVML's; null, and a dash, of a process that NVML does not know; and 0 of one that it knows and had no sample of for 2 s."""
+    shown = json.loads(top(sock, "--json", "-n", "1", "-d", "0.5"))["sessions"][0]
+    expect(f"GPU time as NVML says it: {shown['gpu']}", shown["gpu"] is not None and abs(shown["gpu"] - 0.07) < 1e-6)
+    others = json.loads(top(sock, "--json", "-n", "1", "-d", "0.5", SOFTWARE_GPU_NVML="other_pids"))
+    expect(f"GPU time is invented where NVML has other pids: {others}",
+           all(row["gpu"] is None for row in others["sessions"] + others["scopes"]))
+    lines = top(sock, "-b", "-n", "1", "-d", "0.5", SOFTWARE_GPU_NVML="other_pids").splitlines()
+    expect(f"a dash where NVML has other pids: {lines[4]}", lines[4].split()[4] == "-")
+    passed, told = 0, []
+    for line in top(sock, "--json", "-n", "6", "-d", "0.5", SOFTWARE_GPU_NVML="one_sample").splitlines():
+        refresh = json.loads(line)
+        passed += refresh["seconds"]
+        told.append((passed, refresh["sessions"][0]["gpu"]))
+    expect(f"the only sample counts for 2 s: {told}", all((value or 0) > 0 for passed, value in told if passed < 1.8))
+    expect(f"and then the process was not busy: {told}", told[-1][0] > 2.2 and all(value == 0 for passed, value in told if passed > 2.2))
+
+
 def check_daemon(folder):
     """A session of the software GPU: what top says of it against the status, and GPU time against NVML's 7 %."""
     sock = folder / "causeway.sock"
@@ -231,7 +249,7 @@ def check_daemon(folder):
         expect(f"an empty queue: {shown['queue_fill']}", shown["queue_fill"] == 0)
         for key in ("calls", "errors"):
             expect(f"{key}: top {shown[key]}, status {told[key]}", shown[key] >= told[key])
-        expect(f"GPU time as NVML says it: {shown['gpu']}", shown["gpu"] is not None and abs(shown["gpu"] - 0.07) < 1e-6)
+        check_gpu_times(sock)
         program.communicate(timeout=LIMIT_S)
         expect("the program's end", program.returncode == 0)
     finally:
