@@ -83,6 +83,21 @@ container_lives() {
     restart_once && podman exec --user 1234 lives /bin/vector_add && in_container run --rm &&
     systemctl daemon-reload && podman exec --user 1234 lives /bin/vector_add && in_container run --rm
 }
+# scrape: what the exporter answers, read by the shell alone.
+scrape() { (exec 3<> /dev/tcp/127.0.0.1/9835 && printf 'GET /metrics HTTP/1.0\r\n\r\n' >&3 && cat <&3) 2> /dev/null | tr -d '\r'; }
+is_up() { scrape | grep -x 'causeway_up 1'; }
+counts() { scrape | grep -c "^$1{"; }
+# Its service is off until it is enabled, tells of eight sessions, finds the next daemon, and is gone when it is stopped and purged.
+exporter() {
+  local unit=causeway-exporter.service
+  dpkg -i causeway-exporter_*-1_amd64.deb && expect "the service at first" "$(systemctl is-enabled $unit) $(systemctl is-active $unit)" "disabled inactive" &&
+    systemctl enable --now $unit && await "the exporter" is_up && is_up && begin_sessions || { journalctl -u $unit --no-pager -o cat | tail -n 12; return 1; }
+  echo "GPU times of $(counts causeway_session_gpu_utilization_ratio) sessions"
+  expect "sessions that it tells of" "$(counts causeway_session_calls_total)" 8 && restart_once && await "the exporter's next daemon" is_up &&
+    end_sessions "scraped, and systemctl restart" && systemctl disable --now $unit && expect "what it answers when it is stopped" "$(scrape)" "" &&
+    expect "the service in the end" "$(systemctl is-enabled $unit) $(systemctl is-active $unit)" "disabled inactive" && dpkg -P causeway-exporter &&
+    expect "what is left" "$(find / -xdev \( -path /packages -o -path /proc -o -path /sys \) -prune -o -name 'causeway-exporter*' -print)" ""
+}
 stopped() {
   systemctl stop causewayd.service && sleep 1 && expect "what still runs" "$(ps -eo comm= | grep -E '^(causewayd|causeway-worke|causeway-launc)')" ""
 }
@@ -90,5 +105,9 @@ stopped() {
 . "$(dirname "$0")/run_steps.sh"
 . "$(dirname "$0")/make_image.sh"
 read -ra steps < steps
-[ ${#steps[@]} -gt 0 ] || steps=(installed unchanged restarted crashed upgraded reloaded clock container container_lives stopped)
+if [ ${#steps[@]} = 0 ]; then
+  steps=(installed unchanged restarted crashed upgraded reloaded clock container container_lives)
+  for package in causeway-exporter_*-1_amd64.deb; do [ ! -e "$package" ] || steps+=(exporter); done
+  steps+=(stopped)
+fi
 run_steps "${steps[@]}"

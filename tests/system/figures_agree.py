@@ -8,7 +8,8 @@ Three sessions: one launches a kernel and waits, over and over, one works like a
 `causeway top --json` and NVML, which this program asks itself, look at the same seconds; the exporter is read at their begin and end.
 Checked: the GPU time of each worker, by top and by the exporter, is what NVML says of its process, within 10 of 100, where NVML knows
 processes by the numbers that they have here, and where it does not, neither tells any; what a session holds is no more than NVML says of
-its process; the exporter's calls lie between two answers of `causeway status`. The table is printed in any case.
+its process; the exporter's calls lie between two answers of `causeway status`; and `promtool check metrics`, where there is one, finds
+nothing in what the exporter answers. The table is printed in any case.
 Exit status: 1 if they disagree; 77 where NVML is missing, knows none of the workers or has no samples of processes, so that no GPU time
 was compared, which --must-compare makes 1.
 """
@@ -18,6 +19,7 @@ import ctypes
 import json
 import os
 import pathlib
+import shutil
 import socket
 import subprocess
 import sys
@@ -132,6 +134,17 @@ def of_sessions(text, metric):
             for line in text.splitlines() if line.startswith(metric + "{")}
 
 
+def check_text(text, has_gpu_times):
+    """What is wrong with an answer of the exporter, as promtool says it."""
+    if has_gpu_times and "# TYPE causeway_session_gpu_utilization_ratio gauge" not in text:
+        return ["the exporter does not tell GPU times"]
+    if shutil.which("promtool") is None:
+        print("promtool is not installed, so that nothing but the values is checked of what the exporter answers.")
+        return []
+    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+    return [f"promtool check metrics: {done.stdout}{done.stderr}"] if done.returncode != 0 or done.stdout or done.stderr else []
+
+
 def wrong_gpu_time(says, nvml_percent, is_known):
     """Whether a share that top or the exporter says of a worker is not NVML's."""
     if not is_known:
@@ -178,7 +191,7 @@ def measure(options, host, nvml):
     for session in sessions.values():
         session.end()
     compared = any(row[4] is not None for row in rows)
-    return rows, problems, compared
+    return rows, problems + check_text(text, compared), compared
 
 
 def main():
