@@ -13,6 +13,7 @@
 #include "guest_lib/process/log.h"
 #include "ivshmem_ring/hosts/dial.h"
 #include "ivshmem_ring/release/build_stamp.h"
+#include "ivshmem_ring/release/other_release.h"
 #include "ivshmem_ring/transport/huge_pages.h"
 #include "ivshmem_ring/transport/ring_transport.h"
 #include "ivshmem_ring/transport/waiter.h"
@@ -93,15 +94,14 @@ bool RegionConnection::Map(uint32_t slot, bool granule0_writable, std::string* e
   if (block.magic != kRegionMagic || block.abi_major != kAbiMajor) {
     *error = "the region is not formatted by a causewayd of this version (magic " + Hex(block.magic) +
              ", ABI " + std::to_string(block.abi_major) + ", this library has ABI " +
-             std::to_string(kAbiMajor) + "): start causewayd, or install the same release on both sides";
+             std::to_string(kAbiMajor) + "): start causewayd, or " + kSameReleaseNeeded;
     return false;
   }
   if (block.api_hash != kBuildStamp.api_hash && (block.features & kHostChoosesWorker) == 0) {
-    *error = "the host's causewayd (version 1." + std::to_string(block.abi_minor) + " of the region, rows " +
-             Hex(block.api_hash) +
-             ") serves libraries of its own release alone, and this one is of release " +
-             std::string(kBuildStamp.release) + " (rows " + Hex(kBuildStamp.api_hash) +
-             "): install the same release on both sides";
+    *error =
+        "the host's causewayd (version 1." + std::to_string(block.abi_minor) + " of the region, rows " +
+        Hex(block.api_hash) + ") serves libraries of its own release alone, and this one is of release " +
+        std::string(kBuildStamp.release) + " (rows " + Hex(kBuildStamp.api_hash) + "): " + kSameReleaseNeeded;
     return false;
   }
   epoch_ = block.host_epoch;

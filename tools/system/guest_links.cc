@@ -7,6 +7,7 @@
 #include <set>
 
 #include "ivshmem_ring/hosts/ask_hosts.h"
+#include "ivshmem_ring/release/other_release.h"
 #include "tools/system/doctor.h"
 #include "tools/system/pool.h"
 
@@ -317,9 +318,8 @@ void CheckHostBehind(const machine::Machine& machine, Chain* chain) {
     chain->Fine(kLink, Trimmed(lines.back()) + ".");
     return;
   }
-  // As guest_lib/connection/region_connection.cc says it, and causewayd (daemon/process/worker_programs.cc).
-  const bool differs = tried.output.find("same release on both sides") != std::string::npos ||
-                       tried.output.find("install causeway-worker-") != std::string::npos;
+  const bool differs = tried.output.find(kSameReleaseNeeded) != std::string::npos ||
+                       tried.output.find(kWorkerNeeded) != std::string::npos;
   chain->Broken(differs ? "versions" : kLink, "A program does not reach the GPU; the library says: " + said,
                 differs ? "on the host, install the causeway-worker package that it names; or here, the "
                           "causeway-guest package of the host's version, which `causeway status` shows there"

@@ -111,12 +111,13 @@ void CheckEnvironment(const machine::Machine& machine, Chain* chain) {
   if (const char* way = std::getenv("CAUSEWAY"); way != nullptr && *way != '\0') {
     const std::string text = way;
     const bool known = text == "module" || text.starts_with("module:") || text.starts_with("local:") ||
-                       text.starts_with("tcp://") || text.starts_with("tls://");
+                       text.starts_with("tcp://") || text.starts_with("tls://") || text.starts_with("hosts:");
     if (!known) {
-      chain->Broken(kLink,
-                    "The variable CAUSEWAY is '" + text +
-                        "', which is none of local:/path, module, tls://host:port, tcp://host:port.",
-                    "unset CAUSEWAY");
+      chain->Broken(
+          kLink,
+          "The variable CAUSEWAY is '" + text +
+              "', which is none of local:/path, module, tls://host:port, tcp://host:port, hosts:/path.",
+          "unset CAUSEWAY");
       return;
     }
   }

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "ivshmem_ring/release/build_stamp.h"
+#include "ivshmem_ring/release/other_release.h"
 
 namespace causeway::daemon {
 namespace {
@@ -88,7 +89,7 @@ std::string WorkerPrograms::WhyNone(uint64_t api_hash, const std::string& releas
   if (others.size() > kMostText) others = others.substr(0, kMostText) + "...";
   return "The guest's Causeway library is of release " + release + " (rows " + HashText(api_hash) +
          "), for which this host, of release " + std::string(kBuildStamp.release) + " (rows " +
-         HashText(kBuildStamp.api_hash) + "), has no worker: install causeway-worker-" + HashText(api_hash) +
+         HashText(kBuildStamp.api_hash) + "), has no worker: " + kWorkerNeeded + HashText(api_hash) +
          " or a later Causeway on the host, or one of these releases in the guest: " + others + ".";
 }
 
