@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Two releases of Causeway, whose rows differ: each as guest of the other's host, and a host that is upgraded under sessions.
+"""Three releases of Causeway, whose rows differ: each as guest of another's host, and a host that is upgraded in two steps under sessions of all.
 
 usage: versions.py BUILD [--older BUILD]
 
-Without --older the older release is this build itself, in whose files release and hash are other ones (build_stamp.py): that
-shows who is chosen, started and told what. With --older it is a build of another commit, or one of older_build.sh, whose rows
-are others indeed, so that a worker of the wrong release would misunderstand its guest.
+Without --older the two older releases are this build itself, in whose files release and hash are other ones (build_stamp.py): that
+shows who is chosen, started and told what. With --older they are a build of another commit, or one of older_build.sh, whose rows
+are others indeed, so that a worker of the wrong release would misunderstand its guest; the oldest is that one under another number.
 
 A host has bin/ with causewayd, causeway and causeway-launcher, and bin/workers/HASH/ for each release, as packages install
 them. Sessions are upgrade_client (memory, launches, each byte checked) through the local transport and over TCP, and NVML.
@@ -194,15 +194,18 @@ def refused(build, host, release, *parts):
                 fail(f"the refusal of {release.name} does not say {part!r}: {text}")
 
 
-def check_pairs(build, folder, older, newer, newest):
+def check_pairs(build, folder, oldest, older, newer, newest):
     print(f"newer host ({newer.name}), older guest ({older.name})")
     host = Host(build, folder / "newer", newer)
     both = f"of release {older.name} (rows {older.hash})", f"of release {newer.name} (rows {newer.hash})"
     refused(build, host, older, *both, f"install causeway-worker-{older.hash} ")
     host.install_worker(older)
     serve(build, host, older, newer)
+    print(f"guests of three releases at once, of which one is two before the host's ({oldest.name})")
+    host.install_worker(oldest)
+    serve(build, host, oldest, older, newer)
     print(f"a guest newer than anything the host has ({newest.name})")
-    refused(build, host, newest, f"of release {newest.name} ", both[1], f"in the guest: {newer.name}, {older.name}.")
+    refused(build, host, newest, f"of release {newest.name} ", both[1], f"in the guest: {newer.name}, {older.name}, {oldest.name}.")
     host.stop()
 
     print(f"older host ({older.name}), newer guest ({newer.name})")
@@ -221,22 +224,25 @@ def check_launcher_version(host):
         fail(f"a launcher of another version: {asked}")
 
 
-def check_upgrade(build, folder, older, newer):
-    print(f"host upgraded from {older.name} to {newer.name} and back under sessions of both")
-    host = Host(build, folder / "upgraded", older)
-    host.install_worker(newer)
+def check_upgrade(build, folder, releases):
+    """`releases`: the oldest first."""
+    oldest, older, newer = releases
+    print(f"host upgraded from {oldest.name} to {older.name} and {newer.name}, and back to {older.name}, under sessions of all")
+    host = Host(build, folder / "upgraded", oldest)
+    for release in older, newer:
+        host.install_worker(release)
     check_launcher_version(host)
     way = f"local:{host.socket}"
-    sessions = [Session(build, release, way, nvml).begin() for release in (older, newer) for nvml in (False, True)]
+    sessions = [Session(build, release, way, nvml).begin() for release in releases for nvml in (False, True)]
     expected = programs_of_sessions(host)
-    if expected != sorted([older.hash, newer.hash] * 2):
+    if expected != sorted([release.hash for release in releases] * 2):
         fail(f"the sessions' workers are {expected}")
-    for what, change in (("upgrade", lambda: host.upgrade_to(newer)), ("restart", host.restart),
+    for what, change in (("first upgrade", lambda: host.upgrade_to(older)), ("second upgrade", lambda: host.upgrade_to(newer)), ("restart", host.restart),
                          ("downgrade", lambda: host.upgrade_to(older)), ("restart", host.restart)):
         change()
         if programs_of_sessions(host) != expected:
             fail(f"after the {what} the sessions' workers are {programs_of_sessions(host)}, and not {expected}")
-        passing = [Session(build, release, way).begin() for release in (older, newer)]
+        passing = [Session(build, release, way).begin() for release in releases]
         for each in passing:
             each.end()
     for each in sessions:
@@ -255,10 +261,11 @@ def main():
         folder = pathlib.Path(name)
         newer = Release(build)
         older = Release(options.older.resolve()) if options.older else stamped(build, folder / "other", "0.0.9", 0x10)
+        oldest = stamped(options.older.resolve() if options.older else build, folder / "oldest", "0.0.8", 0x20)
         newest = stamped(build, folder / "newest", "99.0.0", 0x100)
         try:
-            check_pairs(build, folder, older, newer, newest)
-            check_upgrade(build, folder, older, newer)
+            check_pairs(build, folder, oldest, older, newer, newest)
+            check_upgrade(build, folder, (oldest, older, newer))
         finally:
             end_processes_below(folder)
     print("versions: each guest was served by the worker of its release, or told why not")
