@@ -13,10 +13,15 @@ step() { echo "$name: $*"; }
 unshare --mount true 2> /dev/null || { echo "$name: this machine allows no mount namespaces, which it takes."; exit 77; }
 command -v dpkg-deb > /dev/null || { echo "$name: this system has no dpkg."; exit 77; }
 
-# Builds the packages, and those of the next revision, with which upgrades are tried, into $packages/next.
+# Builds the packages, and those of the next revision, with which upgrades are tried, into $packages/next. The next revision is made with
+# a list of releases as there will be one: $packages/releases.
 build_packages() {
+  local lines
   cmake --build "$build" --target packages > "$build/packages.log" 2>&1 || { tail -n 30 "$build/packages.log" >&2; fail "the packages cannot be built."; }
-  cpack --config "$build/CPackConfig.cmake" -D CPACK_DEBIAN_PACKAGE_RELEASE=2 -B "$packages/next" >> "$build/packages.log" 2>&1 ||
+  lines=$(printf '0.0.%s %s\n' 7 2222222222222222 8 1111111111111111 9 0123456789abcdef)
+  { cat "$here/../../vm_configs/packages/releases" && echo "$lines" && "$here/../../vm_configs/packages/build_stamp.py" "$build/host_backend/causeway-worker"; } \
+    > "$packages/releases"
+  cpack --config "$build/CPackConfig.cmake" -D CPACK_DEBIAN_PACKAGE_RELEASE=2 -D "CPACK_CAUSEWAY_RELEASES=$packages/releases" -B "$packages/next" >> "$build/packages.log" 2>&1 ||
     fail "the packages of the next revision cannot be built: $(tail -n 1 "$build/packages.log")"
   rm -rf "$packages/next/_CPack_Packages"
 }

@@ -105,9 +105,9 @@ hash=${worker#causeway-worker-} hash=${hash%%_*}
 quietly dpkg -i "/packages/$worker" /packages/causeway-host_$version-1_amd64.deb
 expect "the folder of workers" "$(ls "$root/usr/libexec/causeway/workers")" "$hash"
 expect "the worker's release" "$(cat "$root/usr/libexec/causeway/workers/$hash/release")" "$version"
-# That of an older release, which outlives the upgrade.
+# Those of older releases, which outlive the upgrade.
 mkdir "$root/packages/older"
-"$here/older_packages.py" 0123456789abcdef "$root/packages/older" "$packages/$worker"
+for older in 0123456789abcdef 1111111111111111 2222222222222222; do "$here/older_packages.py" "$older" "$root/packages/older" "$packages/$worker"; done
 quietly sh -c 'dpkg -i /packages/older/*.deb'
 ! grep -qs causeway "$local_file" || fail "a line for libvirt was added where there is no libvirt"
 [ -n "$(in_root getent passwd causeway)" ] || fail "there is no user causeway"
@@ -134,7 +134,17 @@ output=$(unshare --mount sh -c 'mount --bind /proc "$1/proc" && exec chroot "$1"
 # The administrator's changes outlive an upgrade.
 sed -i 's/^spare_workers = 1 /spare_workers = 2 /' "$root/etc/causeway/causewayd.toml"
 quietly dpkg -i "/packages/next/${worker/-1_/-2_}" /packages/next/causeway-host_$version-2_amd64.deb
-expect "the folder of workers after the upgrade" "$(ls "$root/usr/libexec/causeway/workers" | tr '\n' ' ')" "$(printf '%s\n' 0123456789abcdef "$hash" | sort | tr '\n' ' ')"
+expect "the folder of workers after the upgrade" "$(ls "$root/usr/libexec/causeway/workers" | tr '\n' ' ')" "$(printf '%s\n' 0123456789abcdef 1111111111111111 2222222222222222 "$hash" | sort | tr '\n' ' ')"
+# causeway-host suggests the workers of the two releases before its own, so that apt keeps them, though apt has installed them for others;
+# the third goes. By this machine's apt, of which the root has none; images of containers turn the setting off that is apt's default.
+expect "what causeway-host suggests" "$(in_root dpkg-query -W -f '${Suggests}' causeway-host)" "causeway-worker-0123456789abcdef, causeway-worker-1111111111111111"
+mkdir -p "$scratch/apt/etc" "$scratch/apt/cache"
+for each in "$hash" 0123456789abcdef 1111111111111111 2222222222222222; do
+  printf 'Package: causeway-worker-%s\nArchitecture: amd64\nAuto-Installed: 1\n\n' "$each"
+done > "$scratch/apt/extended_states"
+apt-get -o Dir::State="$scratch/apt" -o Dir::State::status="$root/var/lib/dpkg/status" -o Dir::Etc="$scratch/apt/etc" -o Dir::Cache="$scratch/apt/cache" \
+  -o APT::AutoRemove::SuggestsImportant=true -s autoremove > "$scratch/log" 2>&1 || { cat "$scratch/log" >&2; fail "apt-get -s autoremove failed"; }
+expect "what apt autoremove would remove of Causeway" "$(sed -n 's/^Remv \(causeway[^ ]*\) .*/\1/p' "$scratch/log")" causeway-worker-2222222222222222
 grep -q '^spare_workers = 2' "$root/etc/causeway/causewayd.toml" || fail "the upgrade lost the administrator's configuration"
 expect "lines for libvirt after the upgrade" "$(grep -cE '^  /(dev/shm/causeway|run/causeway/doorbell)-\* rw,' "$local_file")" 2
 if in_root dpkg -i /packages/causeway-guest_$version-1_amd64.deb > "$scratch/log" 2>&1; then fail "causeway-guest was installed on a host"; fi
@@ -143,7 +153,7 @@ quietly dpkg -r causeway-host
 [ -e "$root/etc/causeway/causewayd.toml" ] || fail "the removal took the configuration"
 cmp "$local_file" "$scratch/local" || fail "the removal left libvirt's profile changed"
 mkdir -p "$root/var/cache/causeway/scope" "$root/var/log/causeway"
-quietly dpkg -P causeway-host "causeway-worker-$hash" causeway-worker-0123456789abcdef libvirt-like
+quietly dpkg -P causeway-host "causeway-worker-$hash" causeway-worker-{0123456789abcdef,1111111111111111,2222222222222222} libvirt-like
 list_files "$root" | diff "$scratch/before" - || fail "purging causeway-host left something"
 [ -z "$(in_root getent passwd causeway)$(in_root getent group causeway)" ] || fail "the user or group causeway is left"
 step "host: installed, run, upgraded, removed and purged"
