@@ -5,6 +5,7 @@ cd /packages || exit 1
 echo
 echo "BOOTED $(cut -d' ' -f1 /proc/uptime)"
 device=(--device causeway.org/gpu=all) image=localhost/gpu:1 specification=/etc/cdi/causeway.json
+programs=(managed_variables host_register nvml_query)
 compat=(--env LD_LIBRARY_PATH=/usr/local/cuda/compat:/usr/local/nvidia/lib)
 
 # in_container OPTION...: the program, in a container of root's.
@@ -16,12 +17,20 @@ rootless() { as_gpu podman run --rm --network none --cgroups disabled "$@" "$ima
 guest_device() { udevadm settle --timeout=120 && expect "the device" "$(stat -c '%U:%G %a' /dev/causeway)" "root:render 660"; }
 # Without a specification podman refuses the device by its name; with the one that the doctor names it is served.
 specified() {
-  make_image vector_add upgrade_client && podman import image.tar "$image" || return 1
+  make_image vector_add upgrade_client "${programs[@]}" && podman import image.tar "$image" || return 1
   ! in_container "${device[@]}" > refused 2>&1 && cat refused && causeway doctor | grep "causeway cdi --output $specification" || return 1
   mkdir -p /etc/cdi && causeway cdi --output "$specification" && cat "$specification" && time causeway doctor
 }
 as_root() { in_container "${device[@]}"; }
 unprivileged() { in_container --user 1234:1234 "${device[@]}"; }
+# What they print in a container is what they print beside it.
+more_programs() {
+  local program
+  for program in "${programs[@]}"; do
+    "./$program" > directly && podman run --rm --network none --user 1234:1234 "${device[@]}" "$image" "/bin/$program" > inside && echo "$program:" &&
+      cat inside && [ -s inside ] && cmp directly inside || return 1
+  done
+}
 read_only() { in_container --read-only --user 1234:1234 "${device[@]}"; }
 compat_loses() { in_container --user 1234:1234 "${compat[@]}" "${device[@]}" && ! in_container "${compat[@]}"; }
 # A container at work while the host's daemon is restarted and systemd reloaded, and one that begins afterwards.
@@ -48,5 +57,5 @@ rootless_without_group() { ! rootless "${device[@]}" > refused 2>&1 && cat refus
 . ./run_steps.sh
 . ./make_image.sh
 read -ra steps < steps
-[ ${#steps[@]} -gt 0 ] || steps=(guest_device specified as_root unprivileged read_only compat_loses lives rootless_runs rootless_user rootless_without_group)
+[ ${#steps[@]} -gt 0 ] || steps=(guest_device specified as_root unprivileged more_programs read_only compat_loses lives rootless_runs rootless_user rootless_without_group)
 run_steps "${steps[@]}"

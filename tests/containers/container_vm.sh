@@ -21,7 +21,7 @@ sed -i "1i keep_sessions_s = 60" "$work/causewayd.toml"
 
 root=$work/root
 GUEST_BASE=bookworm_containers guest_root "$root" dbus podman crun uidmap libstdc++6
-cp "$of_containers/container_steps.sh" "$of_containers/make_image.sh" "$here/run_steps.sh" "$build/old_system/vector_add" \
+cp "$of_containers/container_steps.sh" "$of_containers/make_image.sh" "$here/run_steps.sh" "$build"/old_system/{vector_add,managed_variables,host_register,nvml_query} \
   "$build/tests/upgrade/upgrade_client" "$root/packages/"
 # Another driver's library, which must lose.
 mkdir "$root/packages/compat"

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Containers of podman get the GPU by CDI alone, and an image that is hostile reaches nothing outside of itself.
 
-Usage: containers_test.py BUILD_DIR IMAGE_ROOT, where IMAGE_ROOT has a C library, ldconfig and busybox in /bin of a Debian. The image is laid out as
-CUDA's own, with a compat/libcuda.so.1 that must lose. The daemon is this test's own, with the software GPU.
+Usage: containers_test.py BUILD_DIR IMAGE_ROOT [SCHEMA_DIR], where IMAGE_ROOT has a C library, ldconfig and busybox in /bin of a Debian. The image is laid
+out as CUDA's own, with a compat/libcuda.so.1 that must lose. The daemon is this test's own, with the software GPU. SCHEMA_DIR has the interface's own schema.
 It changes nothing of this machine: files in /etc are covered in a mount namespace of the test's own.
 Exit status: 77 where this user is not root, or podman is not installed or does not work here.
 """
@@ -26,12 +26,15 @@ PROGRAMS = BUILD / "host_backend"
 HOOK = PROGRAMS / "causeway-container-hook"
 SOFTWARE_GPU = BUILD / "software_gpu/libcuda.so.1"
 SCHEMA = pathlib.Path(__file__).with_name("cdi_schema.json")
+OFFICIAL_SCHEMA = pathlib.Path(sys.argv[3]).resolve() if len(sys.argv) > 3 else None
 SPECIFICATION = pathlib.Path("/etc/cdi/causeway.json")
 LIMIT_S = 180
 ROOTLESS_ID = 29977  # a user of the namespace alone
 IMAGE = "localhost/causeway-test:1"
 BARE_IMAGE = "localhost/causeway-test:bare"
 DEVICE = ["--device", "causeway.org/gpu=all"]
+# Beside vector_add; what they print in a container is what they print without Causeway.
+MORE_PROGRAMS = ["managed_variables", "host_register", "nvml_query"]
 COMPAT = ["--env", "LD_LIBRARY_PATH=/usr/local/cuda/compat:/usr/local/nvidia/lib:/usr/local/nvidia/lib64"]
 problems = []
 
@@ -124,7 +127,8 @@ def lay_out_image(folder):
     (compat / "libcuda.so.1").symlink_to("libcuda.so.580.65.06")
     (compat / "libcuda.so").symlink_to("libcuda.so.1")
     (root / "etc/ld.so.conf.d/nvidia.conf").write_text("/usr/local/nvidia/lib\n/usr/local/nvidia/lib64\n")
-    shutil.copy(BUILD / "old_system/vector_add", root / "usr/local/bin/vector_add")
+    for name in ("vector_add", *MORE_PROGRAMS):
+        shutil.copy(BUILD / "old_system" / name, root / "usr/local/bin" / name)
     if not (root / "bin/sh").exists():
         (root / "bin/sh").symlink_to("busybox")
     bare = folder / "bare.tar"
@@ -170,15 +174,44 @@ def told(done):
     return f"{done.stdout.strip()[-300:]} {done.stderr.strip()[-500:]}"
 
 
+def in_guest(folder, *command):
+    """On this machine as a guest, whose library is where its package has it."""
+    script = [f"mount -t tmpfs none {folder}", f"mkdir {folder}/upper {folder}/work",
+              f"mount -t overlay none -o lowerdir=/usr/lib,upperdir={folder}/upper,workdir={folder}/work /usr/lib", "mkdir -p /usr/lib/causeway",
+              f"mount --bind {BUILD}/guest_lib /usr/lib/causeway", "exec " + " ".join(str(word) for word in command)]
+    return run("unshare", "--mount", "sh", "-ec", "\n".join(script))
+
+
+def official_schemas():
+    """The interface's own schema: of the whole file, and of edits, which it has in devices alone. It allows what it does not know."""
+    definitions = json.loads((OFFICIAL_SCHEMA / "defs.json").read_text())["definitions"]
+    whole = json.loads((OFFICIAL_SCHEMA / "schema.json").read_text().replace("defs.json#", "#"))
+    return {**whole, "definitions": definitions}, {"$ref": "#/definitions/containerEdits", "definitions": definitions}
+
+
 def try_specification(daemon):
     schema = json.loads(SCHEMA.read_text())
+    covering = daemon.folder / "covering"
+    covering.mkdir()
     for side in ("host", "guest"):
-        done = run(PROGRAMS / "causeway", "cdi", "--side", side, "--config", daemon.config)
-        if side == "guest" and done.returncode != 0:  # its library is not installed on a host
-            expect("usr/lib/causeway/libcuda.so.1 is missing" in done.stderr, f"a guest without its library is told so: {done.stderr.strip()}")
+        command = [PROGRAMS / "causeway", "cdi", "--side", side, "--config", daemon.config]
+        done = in_guest(covering, *command) if side == "guest" else run(*command)
+        if done.returncode != 0:
+            expect(False, f"the specification of the {side} is written: {done.stderr.strip()}")
             continue
-        jsonschema.validate(json.loads(done.stdout), schema)
-        expect(True, f"the specification of the {side} is valid")
+        specification = json.loads(done.stdout)
+        jsonschema.validate(specification, schema)
+        expect(True, f"the specification of the {side} is valid by {SCHEMA.name}")
+        if OFFICIAL_SCHEMA:
+            whole, edits = official_schemas()
+            jsonschema.validate(specification, whole)
+            jsonschema.validate(specification["containerEdits"], edits)
+            expect(True, f"the specification of the {side} is valid by the interface's own schema")
+    if not OFFICIAL_SCHEMA:
+        print("note: the interface's own schema is not here")
+    done = run(PROGRAMS / "causeway", "cdi", "--side", "guest")
+    if done.returncode != 0:  # its library is not installed on a host
+        expect("usr/lib/causeway/libcuda.so.1 is missing" in done.stderr, f"a guest without its library is told so: {done.stderr.strip()}")
     broken = json.loads(run(PROGRAMS / "causeway", "cdi", "--side", "host", "--config", daemon.config).stdout)
     broken["devices"][0]["containerEdits"]["mounts"][0].pop("hostPath")
     try:
@@ -246,6 +279,11 @@ def try_containers(podman, who):
             expect(done.returncode != 0 and HOOK.name in done.stderr, f"{who}: {what} is refused by the hook with the storage driver {driver}")
             continue
         expect(computes(done), f"{who}: {what}" + ("" if computes(done) else ": " + told(done)))
+    for name in MORE_PROGRAMS:
+        directly = run("env", f"LD_LIBRARY_PATH={SOFTWARE_GPU.parent}", BUILD / "old_system" / name)
+        done = podman.run(*DEVICE, "--user", "1234:1234", command=(f"/usr/local/bin/{name}",))
+        same = directly.returncode == done.returncode == 0 and directly.stdout == done.stdout != ""
+        expect(same, f"{who}: {name} prints what it prints directly" + ("" if same else f": {told(done)} and not {told(directly)}"))
     done = podman.run(*COMPAT)
     expect(not computes(done), f"{who}: without the device the other library is found, and there is no GPU")
     return True
