@@ -59,7 +59,7 @@ def repack(package, folder, api_hash):
         text = re.sub(r"(?m)^Version: .*", f"Version: {RELEASE}-1", text)
         control.write_text(re.sub(rf"(causeway-worker-{api_hash}) \(>= [^)]*\)", r"\1", text))
         (root / "DEBIAN/md5sums").unlink(missing_ok=True)
-        subprocess.run(["dpkg-deb", "--root-owner-group", "-b", root, folder], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(["dpkg-deb", "--root-owner-group", "-Zgzip", "-z1", "-b", root, folder], check=True, stdout=subprocess.DEVNULL)
 
 
 def main():
