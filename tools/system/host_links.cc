@@ -150,7 +150,10 @@ std::string CheckDaemon(const machine::Machine& machine, const std::string& fold
     return {};
   }
   if (access(socket.c_str(), R_OK | W_OK) != 0 && errno == EACCES) {
-    const std::string group = configuration.socket_group.empty() ? "causeway" : configuration.socket_group;
+    // That of the socket, which is the daemon's where the configuration names none. As the package starts it, that is causeway.
+    const auto found = machine.Stat(socket);
+    std::string group = found ? machine.GroupName(found->st_gid) : configuration.socket_group;
+    if (group.empty()) group = "causeway";
     chain->Broken(
         "permission",
         "This user may not use the socket " + socket + ", which belongs to the group " + group + ".",

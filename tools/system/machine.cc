@@ -157,4 +157,15 @@ std::optional<gid_t> Machine::GroupId(const std::string& name) const {
   return std::nullopt;
 }
 
+std::string Machine::GroupName(gid_t id) const {
+  for (const std::string& line : Lines(Read("/etc/group").value_or(""))) {
+    const size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    char* end = nullptr;
+    const unsigned long number = std::strtoul(line.c_str() + second + 1, &end, 10);
+    if (*end == ':' && number == id) return line.substr(0, first);
+  }
+  return {};
+}
+
 }  // namespace causeway::machine

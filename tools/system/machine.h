@@ -44,6 +44,8 @@ class Machine {
   std::vector<std::string> Cached(const std::string& library) const;
   // The id of a group by its name in /etc/group.
   std::optional<gid_t> GroupId(const std::string& name) const;
+  // And the name by the id; empty: there is none.
+  std::string GroupName(gid_t id) const;
   // Whether systemd runs there.
   bool HasSystemd() const { return lives() && Has("/run/systemd/system"); }
 
