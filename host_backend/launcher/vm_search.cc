@@ -30,13 +30,8 @@ bool NextLine(FILE* file, char (&line)[kRoom]) {
 }
 
 pid_t ParentOf(pid_t pid) {
-  const File file = Open(pid, "status");
-  char line[256];
-  int parent = 0;
-  while (NextLine(file.get(), line)) {
-    if (sscanf(line, "PPid: %d", &parent) == 1) return parent;
-  }
-  return 0;
+  const File status = Open(pid, "status");
+  return ParentIn(status.get());
 }
 
 bool Maps(pid_t pid, const struct stat& file) {
@@ -80,6 +75,15 @@ bool MapsFile(FILE* maps, dev_t device, ino_t inode) {
     }
   }
   return false;
+}
+
+pid_t ParentIn(FILE* status) {
+  char line[256];
+  int parent = 0;
+  while (NextLine(status, line)) {
+    if (sscanf(line, "PPid: %d", &parent) == 1) return parent;
+  }
+  return 0;
 }
 
 bool MayOpen(FILE* status, const struct stat& file) {

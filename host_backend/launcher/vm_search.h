@@ -15,6 +15,9 @@ bool MapsFile(FILE* maps, dev_t device, ino_t inode);
 // Whether the process of that text, as of /proc/PID/status, may open the file for reading and writing.
 bool MayOpen(FILE* status, const struct stat& file);
 
+// The parent of the process of that text, as of /proc/PID/status; 0: it names none.
+pid_t ParentIn(FILE* status);
+
 // Which process maps the file, may open it, and is none of those, nor a child of the launcher; 0: none.
 pid_t FindMapper(const struct stat& file, pid_t launcher, pid_t daemon);
 

@@ -143,6 +143,12 @@ target_link_libraries(trace_test PRIVATE causeway_command causeway_json causeway
 add_test(NAME trace_test COMMAND trace_test)
 set_tests_properties(trace_test PROPERTIES LABELS unit TIMEOUT 60)
 
+# What the hook of containers reads.
+add_executable(container_state_test container_state_test.cc)
+target_link_libraries(container_state_test PRIVATE causeway_container_state GTest::gtest_main)
+add_test(NAME container_state COMMAND container_state_test)
+set_tests_properties(container_state PROPERTIES LABELS unit TIMEOUT 60)
+
 # The configuration is read again while sessions live, and the daemon is drained.
 causeway_daemon_process_test(reload_test 120 causeway_attach)
 

@@ -9,21 +9,19 @@
 #include <syslog.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
+#include <utility>
 
 #include "host_backend/common/json.h"
 #include "host_backend/common/result.h"
 #include "tools/containers/container_root.h"
+#include "tools/containers/container_state.h"
 
 namespace causeway::containers {
 namespace {
 
 constexpr size_t kMostBytes = 32u << 20;
-constexpr size_t kMostFolders = 64;
 constexpr unsigned kLimitS = 120;  // twice ldconfig's minute
 
 std::string ReadAll(int fd) {
@@ -37,53 +35,22 @@ std::string ReadAll(int fd) {
   }
 }
 
-// What of the container's configuration the hook needs.
-struct Container {
-  std::string root;
-  // Of LD_LIBRARY_PATH, each once; kMostFolders + 1 where there are more.
-  std::vector<std::string> library_folders;
-};
-
-std::vector<std::string> LibraryFolders(const Json& configuration) {
-  constexpr std::string_view kVariable = "LD_LIBRARY_PATH=";
-  std::vector<std::string> folders;
-  const Json process = configuration.value("process", Json::object());
-  for (const Json& entry : process.value("env", Json::array())) {
-    const std::string variable = entry.get<std::string>();
-    if (!variable.starts_with(kVariable)) continue;
-    std::istringstream list(variable.substr(kVariable.size()));
-    for (std::string folder; std::getline(list, folder, ':');) {
-      const bool known = std::find(folders.begin(), folders.end(), folder) != folders.end();
-      if (folder.starts_with('/') && !known) folders.push_back(folder);
-      if (folders.size() > kMostFolders) return folders;
-    }
-  }
-  return folders;
-}
-
 // Empty, or what is wrong.
-std::string ReadContainer(Container* container) {
-  try {
-    const std::string bundle = Json::parse(ReadAll(STDIN_FILENO)).at("bundle").get<std::string>();
-    // Else it would be looked up in the current folder, which some runtimes make the image's.
-    if (!bundle.starts_with('/'))
-      return "the bundle " + bundle + " in the container's state is no absolute path";
-    const std::string path = bundle + "/config.json";
-    const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!file) return path + " cannot be read: " + ErrnoText();
-    const Json configuration = Json::parse(ReadAll(file.get()));
-    const std::string root = configuration.at("root").at("path").get<std::string>();
-    container->root = root.starts_with('/') ? root : bundle + "/" + root;
-    container->library_folders = LibraryFolders(configuration);
-  } catch (const Json::exception& error) {
-    return std::string("a container runtime has to call it with the container's state: ") + error.what();
-  }
+std::string FindContainer(Container* container) {
+  const auto bundle = BundleOf(ReadAll(STDIN_FILENO));
+  if (!bundle.ok()) return bundle.error();
+  const std::string path = bundle.value() + "/config.json";
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return path + " cannot be read: " + ErrnoText();
+  auto read = ReadContainer(bundle.value(), ReadAll(file.get()));
+  if (!read.ok()) return read.error();
+  *container = std::move(read.value());
   return {};
 }
 
 std::string Prepare() {
   Container container;
-  if (std::string text = ReadContainer(&container); !text.empty()) return text;
+  if (std::string text = FindContainer(&container); !text.empty()) return text;
   if (container.library_folders.size() > kMostFolders) {
     return "its LD_LIBRARY_PATH has more than " + std::to_string(kMostFolders) +
            " folders, of which no more are searched for other libraries; set a shorter one";

@@ -13,7 +13,6 @@
 #include <chrono>
 #include <utility>
 
-#include "host_backend/common/monotonic.h"
 #include "host_backend/daemon/shares/looking.h"
 
 namespace causeway::daemon {
@@ -108,7 +107,7 @@ void Turns::Open(const std::string& scope, const std::string& share, AccountPage
     }
     // A worker of a daemon of before is at work already, and its VM may be paused.
     wanted_ = true;
-    if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
+    if (has_thread_ && !thread_.joinable()) thread_ = std::thread([this] { Run(); });
   }
   changed_.notify_one();
 }
@@ -118,7 +117,7 @@ void Turns::Close(const std::string& scope, uint32_t cell) {
   const auto known = scopes_.find(scope);
   if (known == scopes_.end() || known->second.cells.erase(cell) == 0) return;
   const std::string share = known->second.share;
-  const uint64_t now = MonotonicNs();
+  const uint64_t now = now_();
   for (auto& [device, gpu] : gpus_) CloseOn(gpu, share, scope, cell, now);
   Forget(now);
   if (!known->second.cells.empty()) return;
@@ -311,16 +310,26 @@ Turns::Pace Turns::LookAtLink(Gpu& gpu, uint64_t now_ns) const {
   }
 }
 
+Turns::Pace Turns::Look() {
+  const std::lock_guard lock(mutex_);
+  return LookLocked();
+}
+
+Turns::Pace Turns::LookLocked() {
+  if (std::exchange(wanted_, false)) Discover();
+  const uint64_t now = now_();
+  Forget(now);
+  Pace pace = Pace::kStop;
+  for (auto& [device, gpu] : gpus_) pace = std::max({pace, Look(gpu, now), LookAtLink(gpu, now)});
+  return pace;
+}
+
 void Turns::Run() {
   prctl(PR_SET_NAME, "causewayd-turns");
   prctl(PR_SET_TIMERSLACK, 1);
   std::unique_lock lock(mutex_);
   while (!stop_) {
-    if (std::exchange(wanted_, false)) Discover();
-    const uint64_t now = MonotonicNs();
-    Forget(now);
-    Pace pace = Pace::kStop;
-    for (auto& [device, gpu] : gpus_) pace = std::max({pace, Look(gpu, now), LookAtLink(gpu, now)});
+    const Pace pace = LookLocked();
     const auto is_wanted = [this] { return stop_ || wanted_; };
     switch (pace) {
       case Pace::kStop:

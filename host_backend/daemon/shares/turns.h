@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "host_backend/common/monotonic.h"
 #include "host_backend/common/shares/account_page.h"
 #include "host_backend/common/shares/share_terms.h"
 #include "host_backend/common/shares/turn_gpus.h"
@@ -29,7 +30,11 @@ namespace causeway::daemon {
 // Any thread but where it says otherwise.
 class Turns {
  public:
+  enum class Pace { kStop, kSlow, kWatch, kFast, kAtOnce };  // until the next look
+
   Turns() = default;
+  // Without a thread of its own, in the time that `now` tells: whoever made it looks.
+  explicit Turns(uint64_t (*now)()) : now_(now), has_thread_(false) {}
   ~Turns();
   Turns(const Turns&) = delete;
   Turns& operator=(const Turns&) = delete;
@@ -51,6 +56,9 @@ class Turns {
   void Wake();
 
   std::vector<ShareStatus> Status() const;
+
+  // What the thread does again and again.
+  Pace Look();
 
  private:
   // One scope's part of a member.
@@ -86,9 +94,9 @@ class Turns {
     TurnGpus gpus;
     std::map<uint32_t, Cell> cells;
   };
-  enum class Pace { kStop, kSlow, kWatch, kFast, kAtOnce };  // until the next look
 
   void Run();
+  Pace LookLocked();
   void Discover();
   static void AddWaits(const Scope& scope, std::array<uint64_t, kWaitPlaces>* waits);
   void CloseOn(Gpu& gpu, const std::string& share, const std::string& scope, uint32_t cell, uint64_t now_ns);
@@ -108,6 +116,8 @@ class Turns {
   ShareTerms TermsOf(const std::string& name) const;
   bool IsPaused(const std::string& scope) const { return TermsOf(scope).paused; }
 
+  uint64_t (*const now_)() = MonotonicNs;
+  const bool has_thread_ = true;
   mutable std::mutex mutex_;  // of all that follows
   std::condition_variable changed_;
   std::function<ShareTerms(const std::string& scope)> terms_of_;
