@@ -18,6 +18,7 @@
 #include <iterator>
 #include <limits>
 #include <span>
+#include <variant>
 
 #include "host_backend/common/remote/remote_hand_over.h"
 #include "ivshmem_ring/tcp/tcp_connection.h"
@@ -54,14 +55,6 @@ constexpr int kMostWaiting = 1024;
 
 void SendAnswer(int control, const TlsAnswer& answer, int descriptor) {
   SendPacket(control, &answer, sizeof answer, {&descriptor, size_t(descriptor >= 0)}, MSG_DONTWAIT);
-}
-
-// What a process of a connection says may be a stranger's: nothing of it but printable characters gets into the log.
-std::string Printable(const char* text, size_t most) {
-  std::string safe(text, strnlen(text, most));
-  for (char& c : safe)
-    if (c < ' ' || c > '~') c = '?';
-  return safe;
 }
 
 // Connects to causewayd and tells it who comes. Nothing: *why says what is wrong, for the guest.
@@ -207,7 +200,7 @@ std::string Listener::WhyNot(const std::string& id) const {
 
 size_t Listener::Unproved(const std::string& address) const {
   return size_t(std::count_if(connections_.begin(), connections_.end(), [&](const Connection& connection) {
-    return !connection.proved && (address.empty() || connection.address == address);
+    return !connection.dialogue.proved() && (address.empty() || connection.address == address);
   }));
 }
 
@@ -219,7 +212,7 @@ int Listener::WaitMs() const {
     wait = wait < 0 ? ms : std::min(wait, ms);
   };
   for (const Connection& connection : connections_) {
-    if (!connection.proved)
+    if (!connection.dialogue.proved())
       at_most(std::chrono::ceil<std::chrono::milliseconds>(connection.end - Clock::now()).count());
   }
   if (next_end_ != kNever) at_most((next_end_ - std::time(nullptr)) * 1000);
@@ -263,10 +256,11 @@ void Listener::Sweep() {
   for (auto next = connections_.begin(); next != connections_.end();) {
     const auto connection = next++;
     std::string why;
-    if (!connection->proved && connection->end <= Clock::now()) why = "its handshake took longer than 5 s";
-    if (why.empty() && connection->proved) {
-      if (const std::string bad = WhyNot(connection->id); !bad.empty())
-        why = NameOf(connection->id) + " " + bad;
+    if (!connection->dialogue.proved() && connection->end <= Clock::now())
+      why = "its handshake took longer than 5 s";
+    if (why.empty() && connection->dialogue.proved()) {
+      if (const std::string bad = WhyNot(connection->dialogue.id()); !bad.empty())
+        why = NameOf(connection->dialogue.id()) + " " + bad;
     }
     if (why.empty()) continue;
     End(*connection, why);
@@ -315,8 +309,9 @@ void Listener::End(Connection& connection, const std::string& why) {
 
 // The oldest that has proved nothing goes: a new one may be a guest.
 void Listener::MakeRoom() {
-  const auto oldest = std::find_if(connections_.begin(), connections_.end(),
-                                   [](const Connection& connection) { return !connection.proved; });
+  const auto oldest =
+      std::find_if(connections_.begin(), connections_.end(),
+                   [](const Connection& connection) { return !connection.dialogue.proved(); });
   if (oldest == connections_.end()) return;
   End(*oldest, "more than " + std::to_string(kMaxHandshakes) + " peers are in their handshakes");
   connections_.erase(oldest);
@@ -372,19 +367,17 @@ void Listener::Begin(UniqueFd socket, const std::string& address, const std::str
 }
 
 bool Listener::OnQuestion(Connection& connection) {
-  TlsQuestion question{};
-  const ssize_t got = recv(connection.control.get(), &question, sizeof question, MSG_DONTWAIT);
-  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
-  if (got == ssize_t(sizeof question)) {
-    Answer(connection, question);
-    return true;
-  }
+  TlsQuestion question;
+  const Reading reading = ReadQuestion(connection.control.get(), &question);
+  if (reading == Reading::kMessage) Answer(connection, question);
+  if (reading != Reading::kEnd) return true;
   int status = 0;
   kill(connection.pid, SIGKILL);  // it may have closed the socket and gone on
   waitpid(connection.pid, &status, 0);
-  if (connection.proved) {
+  const Dialogue& dialogue = connection.dialogue;
+  if (dialogue.proved()) {
     log_.Write(LogLevel::kInfo,
-               connection.peer + ": the session with " + NameOf(connection.id) + " has ended");
+               connection.peer + ": the session with " + NameOf(dialogue.id()) + " has ended");
   } else if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL) {
     log_.Write(LogLevel::kWarning, connection.peer + ": its process was ended by signal " +
                                        std::to_string(WTERMSIG(status)) + " during the handshake");
@@ -392,20 +385,16 @@ bool Listener::OnQuestion(Connection& connection) {
   return false;
 }
 
-// Each question comes once, and in this order, or the process is one that a stranger has taken over.
+// A process that says what none says is one that a stranger has taken over.
 void Listener::Answer(Connection& connection, const TlsQuestion& question) {
-  if (question.word == Word::kSecret && connection.id.empty()) {
-    const std::string id(question.id, strnlen(question.id, sizeof question.id));
-    if (IsKeyId(id)) return GiveSecret(connection, id);
-  } else if (question.word == Word::kProved && !connection.id.empty() && connection.why_not.empty() &&
-             !connection.proved) {
-    return HandOver(connection);
-  } else if (question.word == Word::kFailed && !connection.proved) {
-    const std::string why =
-        !connection.why_not.empty()
-            ? connection.why_not
-            : (connection.id.empty() ? "" : "it named " + NameOf(connection.id) + ", but: ") +
-                  Printable(question.text, sizeof question.text);
+  const Dialogue::Said said = connection.dialogue.Take(question);
+  const std::string& id = connection.dialogue.id();
+  if (std::holds_alternative<Dialogue::AsksForSecret>(said)) return GiveSecret(connection);
+  if (std::holds_alternative<Dialogue::Proves>(said)) return HandOver(connection);
+  if (const auto* fails = std::get_if<Dialogue::Fails>(&said)) {
+    const std::string why = !connection.why_not.empty()
+                                ? connection.why_not
+                                : (id.empty() ? "" : "it named " + NameOf(id) + ", but: ") + fails->why;
     log_.Write(LogLevel::kWarning, connection.peer + ": refused: " + why);
     return;
   }
@@ -413,8 +402,8 @@ void Listener::Answer(Connection& connection, const TlsQuestion& question) {
   kill(connection.pid, SIGKILL);
 }
 
-void Listener::GiveSecret(Connection& connection, const std::string& id) {
-  connection.id = id;
+void Listener::GiveSecret(Connection& connection) {
+  const std::string& id = connection.dialogue.id();
   TlsAnswer answer{};
   std::string why = WhyNot(id);
   if (why.empty()) {
@@ -428,34 +417,36 @@ void Listener::GiveSecret(Connection& connection, const std::string& id) {
       std::memcpy(answer.secret, key.value().secret.data(), sizeof answer.secret);
     }
   }
-  if (!why.empty()) connection.why_not = NameOf(id) + " " + why;
+  if (!why.empty()) {
+    connection.why_not = NameOf(id) + " " + why;
+    connection.dialogue.Refuse();
+  }
   SendAnswer(connection.control.get(), answer, -1);
 }
 
 void Listener::HandOver(Connection& connection) {
   TlsAnswer answer{};
-  std::string why = WhyNot(connection.id);
+  std::string why = WhyNot(connection.dialogue.id());
   KeyHandOver hand_over{};
   RemoteHandOver& who = hand_over.who;
   UniqueFd daemon;
   if (why.empty()) {
-    const NamedKey& key = keys_.at(connection.id);
+    const NamedKey& key = keys_.at(connection.dialogue.id());
     who.magic = kKeyHandOverMagic;
-    connection.id.copy(hand_over.id, sizeof(hand_over.id) - 1);
+    connection.dialogue.id().copy(hand_over.id, sizeof(hand_over.id) - 1);
     key.key.vm.copy(who.vm, sizeof(who.vm) - 1);
     key.name.copy(who.key, sizeof(who.key) - 1);
     connection.peer.copy(who.peer, sizeof(who.peer) - 1);
     daemon = ReachDaemon(config_.tls.hand_over, std::as_bytes(std::span(&hand_over, 1)), &why);
   }
-  connection.proved = true;
   strangers_.Prove(connection.network, Clock::now());
   answer.accepted = why.empty() ? 1 : 0;
   why.copy(answer.text, sizeof(answer.text) - 1);
   if (!why.empty()) {
-    log_.Write(LogLevel::kError, connection.peer + ": " + NameOf(connection.id) + ": " + why);
+    log_.Write(LogLevel::kError, connection.peer + ": " + NameOf(connection.dialogue.id()) + ": " + why);
   } else {
     log_.Write(LogLevel::kInfo,
-               connection.peer + ": a session with " + NameOf(connection.id) + " of VM " + who.vm);
+               connection.peer + ": a session with " + NameOf(connection.dialogue.id()) + " of VM " + who.vm);
   }
   SendAnswer(connection.control.get(), answer, daemon.get());
 }

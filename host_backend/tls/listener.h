@@ -21,7 +21,7 @@
 #include "host_backend/common/unique_fd.h"
 #include "host_backend/daemon/process/config.h"
 #include "host_backend/daemon/process/log.h"
-#include "host_backend/tls/messages.h"
+#include "host_backend/tls/dialogue.h"
 #include "host_backend/tls/strangers.h"
 
 namespace causeway::tls {
@@ -51,9 +51,8 @@ class Listener {
     std::string network;      // as Strangers counts it
     std::string peer;         // with it
     Clock::time_point end{};  // of the handshake
-    std::string id;           // of the key that it named
-    std::string why_not;      // the key was not good
-    bool proved = false;
+    Dialogue dialogue;        // with its process
+    std::string why_not;      // the key that it named was not good
   };
 
   std::string Listen(const std::string& address, uint16_t port);
@@ -70,7 +69,7 @@ class Listener {
   // False: the process has ended, and its connection with it.
   bool OnQuestion(Connection& connection);
   void Answer(Connection& connection, const TlsQuestion& question);
-  void GiveSecret(Connection& connection, const std::string& id);
+  void GiveSecret(Connection& connection);
   void HandOver(Connection& connection);
   void End(Connection& connection, const std::string& why);
   // Ends what takes too long, and what has a key that is not good any more.
