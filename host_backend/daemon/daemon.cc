@@ -146,6 +146,7 @@ std::string Daemon::FindLauncher() {
   if (found.value() == nullptr) return {};
   launcher_ = std::move(found.value());
   vault_.Use(launcher_.get());
+  MakeRoomForDescriptors();  // of all records at once; the launcher is a process by now
   std::vector<std::string> problems;
   vault_.Load(&problems);
   for (const std::string& problem : problems) LogError(problem);

@@ -47,6 +47,8 @@ bool AnswerRequest(Launcher& launcher, int socket) {
   if (request.action == Action::kStart) launcher.Abandon(answer.pid);
   Answer refused{};
   refused.error = ETOOMANYREFS;
+  // By these the daemon ends what it cannot have.
+  if (request.action == Action::kTake) refused.key = answer.key, refused.pid = answer.pid;
   return SendPacket(socket, &refused, sizeof refused, {});
 }
 

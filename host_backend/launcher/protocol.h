@@ -55,8 +55,10 @@ enum class Action : uint32_t {
   // without a daemon for as long as it has a record. The launcher reads nothing of what it keeps.
   kKeep,
   kForget,  // closes what has the key `link`
-  kTake,  // the answer tells of record `number`, counted from 0, and carries copies; ENOENT: there are no more
-  kEnd,   // the launcher is to end with this daemon
+  // The answer tells of record `number`, counted from 0, and carries copies; ENOENT: there are no more. ETOOMANYREFS: it carries
+  // none, because too many descriptors are on their way; a launcher of an earlier release then names no record either.
+  kTake,
+  kEnd,  // the launcher is to end with this daemon
   // As kHoldCache; the request carries a socket, on which the answer comes later: CacheWatch and an inotify descriptor, which is
   // readable when the folder has grown since. It closes without one where the folder was emptied, or cannot be watched.
   kWatchCache,

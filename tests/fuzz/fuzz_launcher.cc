@@ -175,7 +175,7 @@ class World {
   bool Send(const Packet& packet);
   void Ask(const Packet& packet);
   void CheckAnswer(const Packet& packet, const Answer& answer, size_t descriptors);
-  void CheckRefused(const Request& request, size_t descriptors);
+  void CheckRefused(const Request& request, const Answer& answer, size_t descriptors);
   void CheckRecords(const Request& request, const Answer& answer, size_t descriptors);
   void Note(const Packet& packet, const Answer& answer);
   void CheckCounts();
@@ -359,7 +359,7 @@ void World::CheckAnswer(const Packet& packet, const Answer& answer, size_t descr
   if (answer.error == EINVAL) Require(acts_.done() == 0);
   if (!IsWellFormed(packet)) Require(answer.error == EINVAL);
   Require(std::exchange(refused_answer, false) == (answer.error == ETOOMANYREFS));
-  if (answer.error == ETOOMANYREFS) return CheckRefused(request, descriptors);
+  if (answer.error == ETOOMANYREFS) return CheckRefused(request, answer, descriptors);
   const auto is = [&](Action action) { return done && request.action == action; };
   if (!is(Action::kStart) && !is(Action::kCheckpoint) && !is(Action::kReap) && !is(Action::kTake))
     Require(answer.pid == 0);
@@ -386,8 +386,11 @@ void World::CheckAnswer(const Packet& packet, const Answer& answer, size_t descr
 }
 
 // What was started without a pidfd for the daemon is ended, and nothing else.
-void World::CheckRefused(const Request& request, size_t descriptors) {
-  Require(descriptors == 0);
+void World::CheckRefused(const Request& request, const Answer& answer, size_t descriptors) {
+  Require(descriptors == 0 && answer.status == 0);
+  const bool take = request.action == Action::kTake;
+  Require(answer.key == (take ? records_.at(request.number).first : 0));
+  Require(answer.pid == (take ? records_.at(request.number).second.pid : 0));
   Require(request.action == Action::kStart ? acts_.done() >= 2 : acts_.done() == 0);
 }
 

@@ -461,18 +461,25 @@ LauncherLink::Kept LauncherLink::Take(uint32_t number) {
   Request request = Of(Action::kTake);
   request.number = number;
   Answer answer{};
-  int received[launcher::kMaxKeptDescriptors];
+  int received[launcher::kMaxKeptDescriptors], flags = 0;
   Kept kept;
-  if (!SendPacket(socket_.get(), &request, sizeof request, {})) return kept;
+  if (!SendPacket(socket_.get(), &request, sizeof request, {})) {
+    kept.error = errno;
+    return kept;
+  }
   ssize_t bytes = 0;
   do {
-    bytes = ReceivePacket(socket_.get(), &answer, sizeof answer, received);
+    bytes = ReceivePacket(socket_.get(), &answer, sizeof answer, received, 0, &flags);
   } while (bytes < 0 && errno == EINTR);
+  kept.error = bytes < 0 ? errno : bytes < ssize_t(offsetof(Answer, key)) ? EPIPE : answer.error;
   for (const int each : received) {
     if (each >= 0) kept.descriptors.emplace_back(each);
   }
   kept.key = answer.key;
   kept.worker = answer.pid;
+  if (kept.error != 0) return kept;
+  // Every record has one: where it did not come, this process can open no more.
+  if ((flags & MSG_CTRUNC) != 0 || kept.descriptors.empty()) kept.error = EMFILE;
   return kept;
 }
 

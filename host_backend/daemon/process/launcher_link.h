@@ -102,11 +102,12 @@ class LauncherLink {
   int GiveToUser(int file, uid_t user);
   int MakeCache(uint32_t user);
   struct Kept {
+    int error = 0;  // ENOENT: there are no more; ETOOMANYREFS, EMFILE: of this one only key and worker came
     uint64_t key = 0;
     pid_t worker = 0;                   // 0: none
     std::vector<UniqueFd> descriptors;  // copies
   };
-  // What the record of that place holds; before all other requests of this link. Without descriptors: there are no more.
+  // What the record of that place holds; before all other requests of this link. With any other error none can be asked for.
   Kept Take(uint32_t number);
 
  private:

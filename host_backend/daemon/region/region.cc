@@ -144,6 +144,9 @@ Region::~Region() {
 }
 
 Result<std::unique_ptr<Region>> Region::Map(UniqueFd fd, uint64_t region_bytes, const std::string& name) {
+  if (SlotCount(region_bytes) == 0)
+    return Error{"The region " + name + " has no room for a slot: " + std::to_string(region_bytes) +
+                 " bytes."};
   const size_t mapped = FirstSliceOffset(SlotCount(region_bytes));
   void* base = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (base == MAP_FAILED) return Error{"The region " + name + " cannot be mapped: " + ErrnoText() + "."};

@@ -171,7 +171,7 @@ void RegionSession::Resume(Vault::Record record, SessionSeat seat) {
   key_ = record.key;
   seat_ = std::move(seat);
   window_address_ = state.at("window").get<uint64_t>();
-  opened_ = Clock::time_point(Clock::duration(state.at("opened_ns").get<Clock::rep>()));
+  opened_ = OpenedOf(state);
   flight_ = FlightFile::Of(record.Take("flight"));
   number_ = state.at("number").get<uint64_t>();
   release_ = state.at("release").get<std::string>();

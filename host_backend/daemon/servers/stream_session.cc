@@ -60,7 +60,7 @@ class StreamSessions::Session final : public WorkerClient {
     seat_ = services_.scopes.ResumeSession(scope_);
     const auto worker = state.at("worker").get<uint64_t>();
     if (worker == 0) return AwaitAgain(record.Take("block"));
-    opened_ = Clock::time_point(Clock::duration(state.at("opened_ns").get<Clock::rep>()));
+    opened_ = OpenedOf(state);
     release_ = state.at("release").get<std::string>();
     flight_ = FlightFile::Of(record.Take("flight"));
     number_ = state.at("number").get<uint64_t>();

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/daemon/takeover/record_form.h"
 
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <span>
-#include <string_view>
+
+#include "host_backend/common/unique_fd.h"
 
 namespace causeway::daemon {
 namespace {
@@ -128,6 +132,29 @@ bool HasForm(RecordKind kind, const Json& state) {
            const auto found = state.find(field.name);
            return found != state.end() ? field.is_type(*found) : field.added_later;
          });
+}
+
+bool HasSort(std::string_view name, int descriptor) {
+  constexpr std::string_view kWatched[] = {"listener", "control", "output", "pidfd",     "questions",
+                                           "socket",   "work",    "guest",  "interrupt", "client"};
+  if (std::ranges::find(kWatched, name) == std::end(kWatched)) return true;
+  int listens = 0;
+  socklen_t length = sizeof listens;
+  if (name == "listener" &&
+      (getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 || listens == 0))
+    return false;
+  const UniqueFd trial(epoll_create1(EPOLL_CLOEXEC));
+  epoll_event event{};
+  // Where there is no descriptor left for the trial, there will be none for the daemon's work either.
+  return trial && epoll_ctl(trial.get(), EPOLL_CTL_ADD, descriptor, &event) == 0;
+}
+
+std::chrono::steady_clock::time_point OpenedOf(const Json& state) {
+  using Clock = std::chrono::steady_clock;
+  const auto now = Clock::now();
+  const auto opened =
+      std::min(state.at("opened_ns").get<uint64_t>(), uint64_t(now.time_since_epoch().count()));
+  return Clock::time_point(Clock::duration(Clock::rep(opened)));
 }
 
 }  // namespace causeway::daemon

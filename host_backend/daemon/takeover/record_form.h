@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the text of each kind of record has to have, so that who takes it over may read it without looking for errors.
 #pragma once
+#include <chrono>
 #include <cstdint>
+#include <string_view>
 
 #include "host_backend/common/json.h"
 
@@ -25,5 +27,10 @@ enum class RecordKind : uint8_t {
 // Whether all fields that readers of that kind ask for are there and of their types. More fields do no harm: later versions
 // add them, and their readers do without them.
 bool HasForm(RecordKind kind, const Json& state);
+// Whether the descriptor is one that whoever takes it by that name can wait for: another would end the daemon, or keep it busy for ever.
+// Names that are not waited for may have any.
+bool HasSort(std::string_view name, int descriptor);
+// The field "opened_ns" of a session; no later than now.
+std::chrono::steady_clock::time_point OpenedOf(const Json& state);
 
 }  // namespace causeway::daemon

@@ -3,9 +3,12 @@
 
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 
+#include "host_backend/common/result.h"
 #include "host_backend/daemon/process/launcher_link.h"
 
 namespace causeway::daemon {
@@ -25,6 +28,17 @@ std::string TextOf(int file) {
   if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size > kMostStateBytes) return {};
   std::string text(size_t(info.st_size), '\0');
   return pread(file, text.data(), text.size(), 0) == ssize_t(text.size()) ? text : "";
+}
+
+// The kernel counts the descriptors that are on their way between all processes of a user: for a moment there may be too many.
+LauncherLink::Kept TakePatiently(LauncherLink& launcher, uint32_t number, int* patience) {
+  constexpr useconds_t kPauseMicroseconds = 10'000;
+  LauncherLink::Kept kept = launcher.Take(number);
+  for (; kept.error == ETOOMANYREFS && *patience > 0; --*patience) {
+    usleep(kPauseMicroseconds);
+    kept = launcher.Take(number);
+  }
+  return kept;
 }
 
 }  // namespace
@@ -83,6 +97,11 @@ std::string Vault::Read(const std::string& text, std::vector<UniqueFd>& descript
   if (!HasForm(kind, state) || !names.is_array() || names.size() + 1 != descriptors.size() ||
       !std::all_of(names.begin(), names.end(), [](const Json& name) { return name.is_string(); }))
     return "A record of the causewayd of before is damaged" + ends;
+  for (size_t at = 0; at < names.size(); ++at) {
+    const auto name = names[at].get<std::string>();
+    if (!HasSort(name, descriptors[at + 1].get()))
+      return "A record of the causewayd of before has something else as its " + PrintableText(name) + ends;
+  }
   record->kind = kind;
   record->state = state;
   for (size_t at = 0; at < names.size(); ++at)
@@ -90,18 +109,27 @@ std::string Vault::Read(const std::string& text, std::vector<UniqueFd>& descript
   return {};
 }
 
+// What cannot be fetched ends as what is damaged does, and those behind it go on.
 void Vault::Load(std::vector<std::string>* problems) {
   if (!keeps()) return;
-  for (uint32_t number = 0;; ++number) {
-    LauncherLink::Kept kept = launcher_->Take(number);
-    if (kept.descriptors.empty()) return;
+  int patience = 100;  // pauses, of all records together
+  for (uint32_t number = 0; number < launcher::kMaxKept; ++number) {
+    LauncherLink::Kept kept = TakePatiently(*launcher_, number, &patience);
+    if (kept.error == ENOENT) return;
     Record record;
     record.key = kept.key;
     record.worker = kept.worker;
-    const std::string problem = Read(TextOf(kept.descriptors[0].get()), kept.descriptors, &record);
+    std::string problem;
+    if (kept.error == 0) {
+      problem = Read(TextOf(kept.descriptors[0].get()), kept.descriptors, &record);
+    } else {
+      problem = "A record of the causewayd of before cannot be fetched from the launcher: " +
+                ErrnoText(kept.error) + "; what it tells of ends.";
+    }
     if (!problem.empty()) problems->push_back(problem);
     last_number_ = std::max(last_number_, record.key & ((uint64_t{1} << kKindShift) - 1));
     records_.push_back(std::move(record));
+    if (kept.error != 0 && kept.error != ETOOMANYREFS && kept.error != EMFILE) return;
   }
 }
 
