@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The daemon's sockets and the words of a VM's guest page: clients of the UNIX socket and of TCP that say
-// anything in any pieces, and a guest kernel that writes anything, between rounds of the daemon's event loop.
+// The daemon's sockets and the words of a VM's guest page: clients of the UNIX socket and of TCP, and a causeway-tls that has been
+// taken over, that say anything in any pieces, and a guest kernel that writes anything, between rounds of the daemon's event loop.
 // There is no worker to be had, so each session is refused as late as can be. After every input all
 // connections end, and nothing of them may be left.
-//
-// Time is the fuzzer's: the clock stands until nothing is ready, then it is the next timer's (the linker's
-// --wrap, CMakeLists.txt).
+// Time is the fuzzer's (daemon_parts.h).
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -19,65 +16,20 @@
 
 #include <array>
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <string>
 
-#include "host_backend/daemon/doorbell/doorbell_watch.h"
-#include "host_backend/daemon/loop/loop_work.h"
-#include "host_backend/daemon/region/idle_watch.h"
-#include "host_backend/daemon/servers/flight_store.h"
-#include "host_backend/daemon/servers/local_server.h"
-#include "host_backend/daemon/servers/tcp_server.h"
-#include "host_backend/daemon/servers/vm_server.h"
-#include "host_backend/daemon/status.h"
+#include "host_backend/common/remote/remote_hand_over.h"
 #include "ivshmem_ring/messages/local_protocol.h"
 #include "ivshmem_ring/release/build_stamp.h"
 #include "ivshmem_ring/transport/packet.h"
+#include "tests/fuzz/daemon_parts.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace causeway::fuzz {
 namespace {
 
-int64_t now_ns = 3'600'000'000'000;
-
-}  // namespace
-
-#define STEADY_NOW "_ZNSt6chrono3_V212steady_clock3nowEv"
-#define THREAD_READ "_ZNK8causeway6daemon11ThreadClock4ReadEv"
-std::chrono::steady_clock::time_point FuzzedNow() asm("__wrap_" STEADY_NOW);
-std::chrono::steady_clock::time_point FuzzedNow() {
-  return std::chrono::steady_clock::time_point(std::chrono::nanoseconds(now_ns));
-}
-// What the thread has used decides nothing, and to ask for it twice for each piece of work was half of an
-// execution.
-daemon::ThreadClock::Reading ReadNow(const daemon::ThreadClock*) asm("__wrap_" THREAD_READ);
-daemon::ThreadClock::Reading ReadNow(const daemon::ThreadClock*) {
-  daemon::ThreadClock::Reading reading;
-  reading.now = FuzzedNow();
-  return reading;
-}
-extern "C" int __real_epoll_wait(int epoll, epoll_event* events, int most, int timeout);
-extern "C" int __wrap_epoll_wait(int epoll, epoll_event* events, int most, int timeout);
-extern "C" int __wrap_epoll_wait(int epoll, epoll_event* events, int most, int timeout) {
-  const int count = __real_epoll_wait(epoll, events, most, 0);
-  now_ns += count == 0 && timeout > 0 ? int64_t{timeout} * 1'000'000 : 1'000;
-  return count;
-}
-
-namespace {
-
-using daemon::Services;
-
 constexpr uint64_t kRegionMib = 32;  // all of it is zeroed after each input, a granule a round
-
-std::string MakeFolder() {
-  for (const std::string base : {"/dev/shm", "/tmp"}) {
-    std::string folder = base + "/causeway-fuzz-XXXXXX";
-    if (mkdtemp(folder.data()) != nullptr) return folder;
-  }
-  abort();
-}
 
 daemon::Config MakeConfig(const std::string& folder) {
   daemon::Config config;
@@ -96,6 +48,7 @@ daemon::Config MakeConfig(const std::string& folder) {
   config.vms.push_back(vm);
   config.tcp.address = "127.0.0.1";
   config.tcp.max_sessions = 2;
+  config.tls.hand_over = folder + "/socket.tls";
   return config;
 }
 
@@ -104,83 +57,57 @@ class Host {
  public:
   Host() {
     signal(SIGPIPE, SIG_IGN);
-    pool_.Use(&launcher_, nullptr);
+    parts_.launcher = std::make_unique<daemon::LauncherLink>(parts_.loop);
+    parts_.pool.Use(parts_.launcher.get(), nullptr);
     Require(daemon::StartLog("", daemon::LogLevel::kError, false).empty());
-    auto lock = daemon::LocalServer::LockSocket(config_.socket);
+    auto lock = daemon::LocalServer::LockSocket(parts_.config.socket);
     Require(lock.ok());
-    auto local = daemon::LocalServer::Start(services_, std::move(lock.value()),
+    auto local = daemon::LocalServer::Start(parts_.services, std::move(lock.value()),
                                             [this](const std::string&) { return Status(); });
-    auto vm = daemon::VmServer::Start(services_, config_.vms[0]);
-    auto tcp = daemon::TcpServer::Start(services_);
-    if (!local.ok() || !vm.ok() || !tcp.ok()) {
-      fprintf(stderr, "fuzz_daemon: %s%s%s\n", local.ok() ? "" : local.error().c_str(),
-              vm.ok() ? "" : vm.error().c_str(), tcp.ok() ? "" : tcp.error().c_str());
+    auto vm = daemon::VmServer::Start(parts_.services, parts_.config.vms[0]);
+    auto tcp = daemon::TcpServer::Start(parts_.services);
+    auto remote = daemon::RemoteServer::Start(parts_.services);
+    if (!local.ok() || !vm.ok() || !tcp.ok() || !remote.ok()) {
+      fprintf(stderr, "fuzz_daemon: %s%s%s%s\n", local.ok() ? "" : local.error().c_str(),
+              vm.ok() ? "" : vm.error().c_str(), tcp.ok() ? "" : tcp.error().c_str(),
+              remote.ok() ? "" : remote.error().c_str());
       exit(2);
     }
-    local_ = std::move(local.value());
-    vm_ = std::move(vm.value());
-    tcp_ = std::move(tcp.value());
-    const int file = open(config_.vms[0].region_file.c_str(), O_RDWR | O_CLOEXEC);
+    parts_.local = std::move(local.value());
+    parts_.vm = std::move(vm.value());
+    parts_.tcp = std::move(tcp.value());
+    parts_.remote = std::move(remote.value());
+    const int file = open(parts_.config.vms[0].region_file.c_str(), O_RDWR | O_CLOEXEC);
     void* mapped = mmap(nullptr, kRegionMib << 20, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     Require(file >= 0 && mapped != MAP_FAILED);
     region_ = static_cast<std::byte*>(mapped);
     // Before main's end: the region's file is open, its name is not needed.
-    unlink(config_.vms[0].region_file.c_str());
-    unlink((config_.socket + ".lock").c_str());
+    unlink(parts_.config.vms[0].region_file.c_str());
+    unlink((parts_.config.socket + ".lock").c_str());
   }
   ~Host() {
-    unlink(config_.socket.c_str());
+    unlink(parts_.config.socket.c_str());
+    unlink(parts_.config.tls.hand_over.c_str());
     rmdir(folder_.c_str());
   }
 
-  // So many rounds of the event loop, or until nothing has been ready for a while.
-  void Run(uint32_t rounds) {
-    loop_.Run([&] { return rounds-- == 0; });
-  }
+  void Run(uint32_t rounds) { parts_.Run(rounds); }
   // Everything that was opened is over.
   bool Quiet() {
-    std::vector<daemon::SessionStatus> sessions;
-    std::vector<daemon::RegionStatus> regions;
-    local_->AppendStatus(sessions);
-    tcp_->AppendStatus(sessions);
-    vm_->AppendStatus(sessions, regions);
-    return sessions.empty() && scopes_.live_sessions() == 0;
+    return parts_.Report().sessions.empty() && parts_.scopes.live_sessions() == 0 && parts_.remote->quiet();
   }
-  std::string Status() {
-    daemon::StatusReport report;
-    local_->AppendStatus(report.sessions);
-    tcp_->AppendStatus(report.sessions);
-    vm_->AppendStatus(report.sessions, report.regions);
-    return StatusJson(services_, report, "");
-  }
+  std::string Status() { return parts_.Status(); }
 
-  const daemon::Config& config() const { return config_; }
+  const daemon::Config& config() const { return parts_.config; }
   uint16_t port() const {
-    return static_cast<uint16_t>(atoi(tcp_->address().c_str() + strlen("127.0.0.1:")));
+    return static_cast<uint16_t>(atoi(parts_.tcp->address().c_str() + strlen("127.0.0.1:")));
   }
   std::byte* region() { return region_; }
   GuestPage& guest_page() { return *reinterpret_cast<GuestPage*>(region_ + kGuestPageOffset); }
 
  private:
   const std::string folder_ = MakeFolder();
-  const daemon::Config config_ = MakeConfig(folder_);
-  const daemon::WorkerPrograms workers_{config_.worker, folder_ + "/workers"};
-  daemon::EventLoop loop_;
-  daemon::LauncherLink launcher_{loop_};  // there is no worker to be had
-  daemon::WorkerPool pool_{loop_, daemon::WorkerProgram{workers_, "enforce"}, {0, 0, 0}, 1 << 20, {0, 0}};
-  daemon::Scopes scopes_{config_};
-  daemon::Zeroing zeroing_{loop_};
-  daemon::Vault vault_;
-  daemon::ShareSettings share_settings_{config_};
-  daemon::Counters counters_;
-  daemon::FlightStore flights_;
-  daemon::IdleWatch idle_watch_;
-  daemon::DoorbellWatch doorbell_watch_;
-  Services services_{loop_,           config_,  pool_,   counters_, flights_, idle_watch_,
-                     doorbell_watch_, workers_, scopes_, zeroing_,  vault_,   share_settings_};
-  std::unique_ptr<daemon::LocalServer> local_;
-  std::unique_ptr<daemon::VmServer> vm_;
-  std::unique_ptr<daemon::TcpServer> tcp_;
+  DaemonParts parts_{MakeConfig(folder_)};
   std::byte* region_ = nullptr;
 };
 
@@ -223,16 +150,16 @@ class Client {
     sent_ = 0;
   }
   bool open() const { return socket_ >= 0; }
+  // A stream of bytes, not packets.
   bool over_tcp() const { return over_tcp_; }
 
   void ConnectLocal(const std::string& path) {
-    Close();
     over_tcp_ = false;
-    socket_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    path.copy(address.sun_path, sizeof address.sun_path - 1);
-    if (connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) Close();
+    ConnectUnix(path, SOCK_SEQPACKET);
+  }
+  void ConnectAsTls(const std::string& path) {
+    ConnectUnix(path, SOCK_STREAM);
+    over_tcp_ = true;
   }
   void ConnectTcp(uint16_t port) {
     Close();
@@ -288,6 +215,31 @@ class Client {
     const char ready = input.Byte() < 240 ? kLocalReady : static_cast<char>(input.Byte());
     Send(&ready, 1);
   }
+  // Of a guest, as causeway-tls does, or of keys; its parts in any order, with the guest's opening message behind, before or between.
+  void SayTls(Input& input) {
+    const uint8_t odd = input.Byte();
+    KeyHandOver message{};
+    message.who.magic = odd % 2 == 0 ? kKeyHandOverMagic : kHandOverMagic;
+    if (odd % 32 == 5) message.who.magic = input.Word();
+    std::memset(message.who.key, 'k', odd % 32 == 7 ? sizeof message.who.key : 5);
+    std::memset(message.who.peer, 'p', odd % 32 == 9 ? sizeof message.who.peer : 5);
+    std::memset(message.id, 'a' + odd % 3, odd % 32 == 11 ? sizeof message.id : 32);
+    const std::string vm = odd % 16 == 3 ? "none" : "vm";
+    if (odd % 32 == 13) std::memset(message.who.vm, 'v', sizeof message.who.vm);
+    if (odd % 32 != 13) vm.copy(message.who.vm, sizeof message.who.vm);
+    if (odd < 200) {
+      size_t bytes = odd % 2 == 0 ? sizeof message : sizeof message.who;
+      if (odd % 32 == 15) bytes = input.Byte() % (sizeof message + 1);
+      return Send(&message, bytes);
+    }
+    std::array<KeyEnded, 4> ended{};
+    for (KeyEnded& each : ended) {
+      each.magic = odd % 8 == 1 && &each == &ended[2] ? kHandOverMagic : kKeyEndedMagic;
+      std::memset(each.id, 'a' + input.Byte() % 3, odd % 8 == 2 ? sizeof each.id : odd % 8 == 3 ? 0 : 32);
+    }
+    Send(ended.data(),
+         odd % 8 == 4 ? input.Byte() % (sizeof ended + 1) : sizeof(KeyEnded) * (1 + odd % ended.size()));
+  }
   // The opening message in pieces.
   void SayTcp(Input& input) {
     if (sent_ == 0) MakeOpenBlock(input, &block_);
@@ -298,6 +250,15 @@ class Client {
   }
 
  private:
+  void ConnectUnix(const std::string& path, int type) {
+    Close();
+    socket_ = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    if (connect(socket_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) Close();
+  }
+
   static constexpr size_t kMapped = SlotOffset(1);
   int socket_ = -1;
   bool over_tcp_ = false;
@@ -367,7 +328,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       case 2:
       case 3:
         if (!client.open()) {
-          WriteGuestPage(input, host);
+          if (choice % 8 == 3) client.ConnectAsTls(host.config().tls.hand_over);
+          if (client.open()) client.SayTls(input);
+          if (choice % 8 == 2) WriteGuestPage(input, host);
         } else if (client.over_tcp()) {
           client.SayTcp(input);
         } else {
@@ -377,6 +340,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       case 4:
         client.Receive();
         if (!client.over_tcp()) client.BeReady(input);
+        if (client.over_tcp() && choice >= 128) client.SayTls(input);
         break;
       case 5:
         WriteGuestPage(input, host);

@@ -221,7 +221,7 @@ bool WorkerFolders::Prepare(const std::string& outer, const std::string& scope, 
 
 void WorkerFolders::Point(uint64_t link, const std::string& scope, uint32_t user) {
   const LoopPart part("folders: point");
-  if (link == 0) return;
+  if (link == 0 || links_.empty()) return;
   const std::string outer = cache_ + "/" + std::to_string(user), path = LinkPath(link);
   if (!Prepare(outer, scope, user)) return;
   unlink(path.c_str());
@@ -231,7 +231,7 @@ void WorkerFolders::Point(uint64_t link, const std::string& scope, uint32_t user
 
 void WorkerFolders::Drop(uint64_t link) {
   const LoopPart part("folders: drop link");
-  if (link != 0) unlink(LinkPath(link).c_str());
+  if (link != 0 && !links_.empty()) unlink(LinkPath(link).c_str());
 }
 
 }  // namespace causeway::daemon
