@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 namespace causeway {
 namespace {
@@ -38,7 +39,7 @@ void SentBytes::Copy(std::span<const std::byte> bytes) {
   if (!pieces_.empty() && pieces_.back().where == nullptr)
     pieces_.back().bytes += bytes.size();
   else
-    pieces_.push_back({bytes.size(), nullptr});
+    pieces_.push_back({bytes.size(), nullptr, nullptr});
   end_ += bytes.size();
   const size_t at = copied_end_ & (ring_.size() - 1), first = std::min(bytes.size(), ring_.size() - at);
   std::memcpy(&ring_[at], bytes.data(), first);
@@ -48,8 +49,15 @@ void SentBytes::Copy(std::span<const std::byte> bytes) {
 
 void SentBytes::Refer(std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
-  pieces_.push_back({bytes.size(), bytes.data()});
+  pieces_.push_back({bytes.size(), bytes.data(), nullptr});
   end_ += bytes.size();
+}
+
+void SentBytes::Keep(std::unique_ptr<std::byte[]> bytes, size_t size) {
+  if (size == 0) return;
+  const std::byte* const where = bytes.get();
+  pieces_.push_back({size, where, std::move(bytes)});
+  end_ += size;
 }
 
 void SentBytes::Forget(uint64_t position) {

@@ -50,7 +50,7 @@ bool KeepsFrom(const SentBytes& sent, uint64_t from) {
   return is_same && at == sent.end();
 }
 
-// Pieces are copied or referred to, forgotten, and read again from anywhere: from any place while little is kept, and of much
+// Pieces are copied, referred to or kept, forgotten, and read again from anywhere: from any place while little is kept, and of much
 // its end, so that an input costs no more than its length lets it.
 void KeepAndForget(Input& input) {
   constexpr uint64_t kLittle = 128u << 10;
@@ -63,12 +63,17 @@ void KeepAndForget(Input& input) {
     }
     const uint64_t position = sent.end();
     const auto bytes = SentAt(position, choice > 250 ? kLongPiece : input.Byte() * size_t{8});
-    const bool copied = choice % 4 != 1;
+    const bool copied = choice % 4 != 1 && choice % 8 != 7;
     if (!sent.HasRoom(copied ? bytes.size() : 0, copied ? 0 : bytes.size())) break;
-    if (copied)
+    if (copied) {
       sent.Copy(bytes);
-    else
+    } else if (choice % 4 == 1) {
       sent.Refer(bytes);
+    } else {
+      auto memory = std::make_unique<std::byte[]>(bytes.size());
+      std::copy(bytes.begin(), bytes.end(), memory.get());
+      sent.Keep(std::move(memory), bytes.size());
+    }
     Require(sent.end() == position + bytes.size());
     const uint64_t kept = sent.end() - sent.begin(), left_out = kept - std::min(kept, kLittle);
     Require(KeepsFrom(sent, sent.begin() + left_out + input.Byte() % (kept - left_out + 1)));

@@ -12,6 +12,12 @@
 namespace causeway::test {
 namespace {
 
+std::unique_ptr<std::byte[]> MemoryOf(std::span<const std::byte> bytes) {
+  auto memory = std::make_unique<std::byte[]>(bytes.size());
+  std::copy(bytes.begin(), bytes.end(), memory.get());
+  return memory;
+}
+
 TEST(SentBytes, GivesAgainWhatWasNotForgotten) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     std::mt19937_64 random(seed);
@@ -26,8 +32,10 @@ TEST(SentBytes, GivesAgainWhatWasNotForgotten) {
         all.insert(all.end(), bytes.begin(), bytes.end());
         if (copied)
           sent.Copy(bytes);
-        else
+        else if (random() % 2 == 0)
           sent.Refer(elsewhere.emplace_back(std::move(bytes)));
+        else
+          sent.Keep(MemoryOf(bytes), bytes.size());
       }
       ASSERT_EQ(sent.end(), all.size());
       if (random() % 3 == 0) sent.Forget(sent.begin() + random() % (sent.end() - sent.begin() + 1));
@@ -50,6 +58,10 @@ TEST(SentBytes, IsBounded) {
   EXPECT_TRUE(sent.HasRoom(0, much.size()));
   while (sent.HasRoom(0, much.size())) sent.Refer(much);
   EXPECT_LE(sent.end(), SentBytes::kMostKept);
+  sent.Forget(sent.end());
+  const uint64_t begin = sent.end();
+  while (sent.HasRoom(0, much.size())) sent.Keep(MemoryOf(much), much.size());
+  EXPECT_LE(sent.end() - begin, SentBytes::kMostKept);
   sent.Forget(sent.end());
   EXPECT_TRUE(sent.HasRoom(0, 2 * SentBytes::kMostKept)) << "what is larger than the limit goes alone";
 }
