@@ -35,15 +35,18 @@ void TcpConnection::Break(const std::string& why) {
 }
 
 // What it has been given counts as sent, even where the connection is down or is lost now: it is sent again.
-std::string TcpConnection::KeepAndSend(std::span<const std::span<const std::byte>> parts,
-                                       std::span<const std::byte> bulk, bool waits) {
+std::string TcpConnection::KeepAndSend(std::span<const std::span<const std::byte>> parts, Bulk bulk,
+                                       bool waits) {
   for (const auto& part : parts) resumption_->sent.Copy(part);
-  resumption_->sent.Refer(bulk);
+  if (bulk.compressed.bytes != nullptr)
+    resumption_->sent.Keep(std::move(bulk.compressed.bytes), bulk.bytes.size());
+  else
+    resumption_->sent.Refer(bulk.bytes);
   resumption_->NoteSent();
   if (!down()) {
     std::array<std::span<const std::byte>, kMostParts> all;
     std::copy(parts.begin(), parts.end(), all.begin());
-    all[parts.size()] = bulk;
+    all[parts.size()] = bulk.bytes;
     if (const std::string failure = SendAll(std::span(all).first(parts.size() + 1), waits); !failure.empty())
       Break(failure);
   }
@@ -51,9 +54,8 @@ std::string TcpConnection::KeepAndSend(std::span<const std::span<const std::byte
 }
 
 std::span<const std::byte> TcpConnection::MakeAcknowledgement() {
-  acknowledgement_ = {{kMainLink, sizeof acknowledgement_.received, 0, FrameKind::kAcknowledge},
+  acknowledgement_ = {{kMainLink, sizeof acknowledgement_.value, 0, FrameKind::kAcknowledge},
                       resumption_->Tell()};
-  static_assert(sizeof acknowledgement_ == sizeof(FrameHeader) + sizeof(uint64_t));
   return std::as_bytes(std::span(&acknowledgement_, 1));
 }
 

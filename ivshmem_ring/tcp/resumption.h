@@ -37,6 +37,8 @@ class Resumption {
   bool closing_ends() const { return closing_ends_; }
   bool down() const { return state_.load(std::memory_order_acquire) != State::kUp; }
   bool over() const { return state_.load(std::memory_order_acquire) == State::kOver; }
+  // How many sockets have come in the place of others.
+  uint64_t sockets() const { return sockets_.load(std::memory_order_relaxed); }
   // Why it is down or over.
   std::string why();
 
@@ -91,8 +93,8 @@ class Resumption {
   std::condition_variable changed_;
   std::atomic<State> state_{State::kUp};  // written with mutex_
   bool parked_ = false;
-  uint64_t lost_us_ = 0;  // when it was lost last
-  uint64_t sockets_ = 0;  // that came in the place of others
+  uint64_t lost_us_ = 0;              // when it was lost last
+  std::atomic<uint64_t> sockets_{0};  // that came in the place of others; written with mutex_
   std::string why_;
   std::atomic<uint64_t> sent_end_{0}, acknowledged_{0}, received_{0}, told_{0};
 };

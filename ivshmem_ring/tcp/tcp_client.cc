@@ -51,7 +51,7 @@ struct TcpClient::Channel {
   bool filling = false;  // bulk bytes of a reply are being received
 };
 
-TcpClient::TcpClient(int fd, std::unique_ptr<StreamLayer> layer, ConnectAgain again)
+TcpClient::TcpClient(int fd, std::unique_ptr<StreamLayer> layer, ConnectAgain again, Compression compression)
     : ClientTransport(async_error_, false),
       connection_(fd, std::move(layer)),
       process_(getpid()),
@@ -60,6 +60,7 @@ TcpClient::TcpClient(int fd, std::unique_ptr<StreamLayer> layer, ConnectAgain ag
       redial_(again.grace_s != 0 ? std::make_unique<Redial>(std::move(again.dial)) : nullptr) {
   // All at once: the reader may look at any of them.
   for (auto& channel : channels_) channel = std::make_unique<Channel>();
+  if (compression.agreed) connection_.MakeCompressing(compression.assumed_rate);
   if (redial_ == nullptr) return;
   keeper_ = std::make_unique<LinkKeeper>(
       connection_, reader_,
@@ -265,6 +266,15 @@ FrameSink::May TcpClient::MayCome(const FrameHeader& frame) {
     case FrameKind::kGoodbye:
       if (connection_.resumable()) return no("the host has ended the session");
       break;
+    case FrameKind::kArrivalRate:
+      if (!connection_.compresses()) break;
+      return frame.record_bytes == sizeof(uint64_t) && frame.bulk_bytes == 0
+                 ? May::kCome
+                 : no("the host sent a rate of a wrong size");
+    case FrameKind::kCompressed:
+      if (!connection_.compresses()) break;
+      if (frame.bulk_bytes == 0) return no("the host compressed what has no bulk bytes");
+      [[fallthrough]];
     case FrameKind::kRecord:
       if (frame.link >= kChannelCount) return no("the host replied on a channel that does not exist");
       if (frame.record_bytes < sizeof(RecordHeader) || frame.record_bytes > kMaxChannelRecordBytes)
@@ -275,7 +285,7 @@ FrameSink::May TcpClient::MayCome(const FrameHeader& frame) {
 }
 
 FrameSink::Taken TcpClient::Take(const FrameHeader& frame, std::span<const std::byte> record) {
-  if (frame.kind == FrameKind::kRecord) {
+  if (frame.kind == FrameKind::kRecord || frame.kind == FrameKind::kCompressed) {
     const std::string failure = TakeReply(frame, record);
     if (failure.empty()) return Taken::kHanded;
     Lose(failure);
@@ -288,6 +298,10 @@ FrameSink::Taken TcpClient::Take(const FrameHeader& frame, std::span<const std::
     if (connection_.TakeAcknowledgement(word)) return Taken::kNoted;
     Lose("the host acknowledged more than was sent");
     return Taken::kOver;
+  }
+  if (frame.kind == FrameKind::kArrivalRate) {
+    connection_.TakeArrivalRate(word);
+    return Taken::kNoted;
   }
   if (frame.kind == FrameKind::kAsyncError) {
     // partner: AsyncError(); a reply sent after the error is read after it, too
@@ -317,18 +331,20 @@ std::string TcpClient::TakeReply(const FrameHeader& frame, std::span<const std::
       return "the host sent more bulk bytes than were asked for";
     channel.filling = frame.bulk_bytes > 0;
   }
-  bool received = true;
+  TcpConnection::BulkRead received = TcpConnection::BulkRead::kWhole;
   if (frame.bulk_bytes > 0) {
     // The reply shows that the host has the request, but only the sender's return orders its reading of the
     // buffer before this thread's writing.
     while (channel.sent_requests.load(std::memory_order_acquire) <= header.sequence) sched_yield();
-    received = connection_.Read({outstanding.bulk, frame.bulk_bytes});
+    received = connection_.ReadBulk(frame, {outstanding.bulk, frame.bulk_bytes});
   }
   std::lock_guard lock(reader_.mutex());
   channel.filling = false;
-  if (received) channel.replies.push_back(std::move(reply));
+  if (received == TcpConnection::BulkRead::kWhole) channel.replies.push_back(std::move(reply));
   channel.arrived.notify_one();
-  return received ? std::string() : connection_.reason();
+  if (received == TcpConnection::BulkRead::kMalformed)
+    return "the host sent compressed bytes that are not what it said";
+  return received == TcpConnection::BulkRead::kWhole ? std::string() : connection_.reason();
 }
 
 // The host sends a beat each second that nothing else is under way.

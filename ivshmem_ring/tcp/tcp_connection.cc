@@ -188,29 +188,40 @@ std::string TcpConnection::SendRaw(std::span<const std::span<const std::byte>> p
 
 std::string TcpConnection::Send(const FrameHeader& header, std::span<const std::byte> record,
                                 std::span<const std::byte> bulk, uint64_t* sent) {
-  const std::array<std::span<const std::byte>, 2> parts = {std::as_bytes(std::span(&header, 1)), record};
+  FrameHeader frame = header;
+  Bulk leaving{bulk, {}};
+  // Before the lock, so that no other frame waits for it.
+  if (compressor_ != nullptr && compressor_->MayCompress(bulk.size()))
+    leaving.compressed = compressor_->Compress(bulk);
+  if (leaving.compressed.bytes != nullptr) {
+    frame.kind = FrameKind::kCompressed;
+    leaving.bytes = {leaving.compressed.bytes.get(), leaving.compressed.size};
+  }
+  const std::array<std::span<const std::byte>, 2> parts = {std::as_bytes(std::span(&frame, 1)), record};
   std::unique_lock lock(send_mutex_);
   while (resumption_ != nullptr && !resumption_->over()) {
     resumption_->Prune();
-    if (resumption_->sent.HasRoom(kBatchBytes + sizeof header + record.size(), bulk.size())) break;
+    if (resumption_->sent.HasRoom(kBatchBytes + sizeof header + record.size(), leaving.bytes.size())) break;
     const uint64_t acknowledged = resumption_->sent.begin();
     lock.unlock();
     resumption_->AwaitAcknowledgement(acknowledged);
     lock.lock();
   }
-  std::string failure = SendBehindWaiting(parts, bulk, true);
+  std::string failure = SendBehindWaiting(parts, std::move(leaving), true);
   if (sent != nullptr && resumption_ != nullptr) *sent = resumption_->sent.end();
   return failure;
 }
 
 // Whoever takes what waits holds send_mutex_ until it is sent, so that nobody else's frame overtakes it. A thread that sends a request
 // has read the number of the last record that was put, and therefore sees here that records wait, or that another thread took them.
-std::string TcpConnection::SendBehindWaiting(std::span<const std::span<const std::byte>> parts,
-                                             std::span<const std::byte> bulk, bool waits) {
+std::string TcpConnection::SendBehindWaiting(std::span<const std::span<const std::byte>> parts, Bulk bulk,
+                                             bool waits) {
   std::array<std::span<const std::byte>, kMostParts> all;
   size_t count = 0;
   if (resumption_ != nullptr && resumption_->Untold() >= Resumption::kAcknowledgeBytes)
     all[count++] = MakeAcknowledgement();
+  if (rate_to_tell_.load(std::memory_order_relaxed) != 0)
+    all[count++] = MakeArrivalRate(rate_to_tell_.exchange(0, std::memory_order_relaxed));
   if (waiting_bytes_.load(std::memory_order_relaxed) != 0) {
     const std::lock_guard lock(waiting_mutex_);
     leaving_.clear();
@@ -219,8 +230,8 @@ std::string TcpConnection::SendBehindWaiting(std::span<const std::span<const std
     all[count++] = leaving_;
   }
   for (const auto& part : parts) all[count++] = part;
-  if (resumption_ != nullptr) return KeepAndSend(std::span(all).first(count), bulk, waits);
-  all[count++] = bulk;
+  if (resumption_ != nullptr) return KeepAndSend(std::span(all).first(count), std::move(bulk), waits);
+  all[count++] = bulk.bytes;
   return SendAll(std::span(all).first(count), waits);
 }
 
@@ -309,14 +320,14 @@ ssize_t TcpConnection::ReceiveRaw(std::span<std::byte> out, const WaitPolicy* po
 }
 
 ssize_t TcpConnection::Receive(std::span<std::byte> out, const WaitPolicy* policy, bool whole) {
-  if (layer_ == nullptr) return ReceiveRaw(out, policy, 0);
+  if (layer_ == nullptr) return ReceiveMeasured(out, policy, 0);
   while (true) {
     const ptrdiff_t opened = layer_->Open(out);
     layer_ended_ = opened < 0;
     if (opened != 0) return std::max<ptrdiff_t>(opened, 0);  // the end of the layer is that of the stream
     const std::span<std::byte> wire =
         std::span(wire_).first(whole ? layer_->Wanted(out.size(), wire_.size()) : wire_.size());
-    const ssize_t received = ReceiveRaw(wire, policy, whole ? MSG_WAITALL : 0);
+    const ssize_t received = ReceiveMeasured(wire, policy, whole ? MSG_WAITALL : 0);
     if (received <= 0) return received;
     layer_->Received(wire.first(static_cast<size_t>(received)));
   }

@@ -3,6 +3,8 @@
 //
 //   frame = FrameHeader | record (RecordHeader and body) | bytes of a staging buffer ("bulk")
 //
+// Where both sides agreed on it, bulk bytes may be compressed (bulk_compressor.h), and each side says how fast the other's arrive.
+//
 // A connection may go on over another socket after it was lost (resumption.h). The frames' bytes then form one stream over all its sockets,
 // of which none is missing and none comes twice, and who sends and receives frames does not notice.
 #pragma once
@@ -18,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "ivshmem_ring/tcp/bulk_compressor.h"
 #include "ivshmem_ring/tcp/resumption.h"
 #include "ivshmem_ring/tcp/stream_layer.h"
 #include "ivshmem_ring/transport/record.h"
@@ -35,6 +38,10 @@ enum class FrameKind : uint32_t {
   // Where the connection can go on over another socket:
   kAcknowledge = 5,  // both ways: 8 bytes follow, how many bytes of the other's frames were received so far
   kGoodbye = 6,      // both ways: nothing follows, not even another frame: the sender ends the session
+  // Where both sides can compress:
+  kCompressed =
+      7,  // both ways: as kRecord, but a length and a block (bulk_compressor.h) in the place of so many bulk bytes, at least 1
+  kArrivalRate = 8,  // both ways: 8 bytes follow, how many of the other's bulk bytes arrive in a second
 };
 
 // A queue holds as much as the ring would hold that shared memory has in its place, and a record counts as it
@@ -96,10 +103,16 @@ class TcpConnection {
   // Resumption's. In all that follows "cannot be used any more" means then that End was called, or that the peer has closed.
   void MakeResumable(std::function<void()> lost, bool closing_ends);
   bool resumable() const { return resumption_ != nullptr; }
+  // The same, because the peer can do it, too: bulk bytes are compressed where that pays. Throws std::bad_alloc. `assumed_rate` is
+  // Compression's.
+  void MakeCompressing(uint64_t assumed_rate);
+  bool compresses() const { return compressor_ != nullptr; }
+  // The frame kArrivalRate has come with that number.
+  void TakeArrivalRate(uint64_t rate) { compressor_->NoteRate(rate); }
 
   // Sends one whole frame, and waits for room in the socket. The result is empty, or a sentence that says why
-  // the connection cannot be used any more. Of a resumable one `bulk` stays as it is until the peer has it, and record and header
-  // are copied; it waits where the peer has not acknowledged SentBytes' limits, but not because the connection is down.
+  // the connection cannot be used any more. Of a resumable one `bulk` stays as it is until the peer has it, unless it was compressed,
+  // and record and header are copied; it waits where the peer has not acknowledged SentBytes' limits, but not because the connection is down.
   // *sent becomes how many bytes of frames that were then; 0 where the connection is not resumable.
   std::string Send(const FrameHeader& header, std::span<const std::byte> record,
                    std::span<const std::byte> bulk, uint64_t* sent = nullptr);
@@ -124,6 +137,10 @@ class TcpConnection {
   // Waits until `out` is filled: with what is buffered, then directly from the socket. What `buffered` gave before stays as it
   // is. False: reason() says why.
   bool Read(std::span<std::byte> out);
+  // The same for bulk bytes of that frame, which are as many as its header says and `out` has, kBulkBytes at most. kMalformed: what has
+  // come is not theirs, and part of `out` may have changed.
+  enum class BulkRead { kWhole, kEnded, kMalformed };
+  BulkRead ReadBulk(const FrameHeader& frame, std::span<std::byte> out);
   const std::string& reason() const { return reason_; }
   // For how many seconds the peer's machine has acknowledged nothing although bytes wait for that. A program that does not read is no
   // such peer: its machine says that it has no room. One thread calls this, once a second.
@@ -166,12 +183,16 @@ class TcpConnection {
   std::string why_lost() { return resumption_->why(); }
 
  private:
+  // Bulk bytes as they leave. They lie in `compressed`, where that has any.
+  struct Bulk {
+    std::span<const std::byte> bytes;
+    CompressedBulk compressed;
+  };
   // These have send_mutex_ held. `waits`: for room in the socket; otherwise the rest becomes unsent_. `bulk` is as in Send.
-  std::string SendBehindWaiting(std::span<const std::span<const std::byte>> parts,
-                                std::span<const std::byte> bulk, bool waits);
-  std::string KeepAndSend(std::span<const std::span<const std::byte>> parts, std::span<const std::byte> bulk,
-                          bool waits);
+  std::string SendBehindWaiting(std::span<const std::span<const std::byte>> parts, Bulk bulk, bool waits);
+  std::string KeepAndSend(std::span<const std::span<const std::byte>> parts, Bulk bulk, bool waits);
   std::span<const std::byte> MakeAcknowledgement();
+  std::span<const std::byte> MakeArrivalRate(uint64_t rate);
   std::string SendAll(std::span<const std::span<const std::byte>> parts, bool waits);
   std::string SealAndSend(std::span<const std::span<const std::byte>> parts, bool waits);
   std::string SendRaw(std::span<const std::span<const std::byte>> parts, bool waits);
@@ -182,6 +203,10 @@ class TcpConnection {
   // peer waits for nothing before.
   ssize_t Receive(std::span<std::byte> out, const WaitPolicy* policy, bool whole = false);
   ssize_t ReceiveRaw(std::span<std::byte> out, const WaitPolicy* policy, int flags);
+  // The same, of which the time counts where ReadMeasured wants to know it.
+  ssize_t ReceiveMeasured(std::span<std::byte> out, const WaitPolicy* policy, int flags);
+  // Read, of which the time tells how fast the link is where at least so many bytes have to be waited for.
+  bool ReadMeasured(std::span<std::byte> out, size_t least);
   // The room behind what is buffered, which it moves to the beginning where that is necessary.
   std::span<std::byte> MakeRoom();
   // The same for what follows bulk bytes, which is probably a small record and bulk bytes again: they are to be received where they
@@ -197,21 +222,24 @@ class TcpConnection {
   static void BoundSends(int fd);
 
   static constexpr size_t kBufferBytes = 128u << 10;
-  static constexpr size_t kMostParts =
-      5;  // of what is sent at once: an acknowledgement, what waits, and those of a frame
+  // Of what is sent at once: an acknowledgement, a rate, what waits, and those of a frame.
+  static constexpr size_t kMostParts = 6;
 
   const int fd_;
-  std::unique_ptr<StreamLayer> layer_;      // another one after GoOn, while nobody sends or receives
-  std::unique_ptr<Resumption> resumption_;  // null: the connection ends with its socket
+  std::unique_ptr<StreamLayer> layer_;          // another one after GoOn, while nobody sends or receives
+  std::unique_ptr<Resumption> resumption_;      // null: the connection ends with its socket
+  std::unique_ptr<BulkCompressor> compressor_;  // null: nothing is compressed
   std::function<void()> idle_;
   std::mutex send_mutex_;  // held while bytes go to the socket; locked before waiting_mutex_
-  std::vector<std::byte> sealing_, sealed_;  // guarded by send_mutex_, as are the next two
+  std::vector<std::byte> sealing_, sealed_;  // guarded by send_mutex_, as are the next four
   std::vector<std::byte> leaving_;           // what Put had copied and is being sent
   std::vector<std::byte> unsent_;            // of the socket's bytes: what Flush found no room for
-  struct {
+  struct WordFrame {
     FrameHeader header;
-    uint64_t received;
-  } acknowledgement_{};
+    uint64_t value;
+  };
+  static_assert(sizeof(WordFrame) == sizeof(FrameHeader) + sizeof(uint64_t));
+  WordFrame acknowledgement_{}, arrival_rate_{};
   std::mutex waiting_mutex_;              // held for a copy
   std::vector<std::byte> waiting_;        // what Put has copied
   std::atomic<size_t> waiting_bytes_{0};  // of waiting_; written with waiting_mutex_
@@ -223,6 +251,8 @@ class TcpConnection {
   std::string reason_;
   bool layer_ended_ = false;  // the layer takes nothing more; the reading thread's
   std::atomic<uint64_t> receipts_{0};
+  uint64_t* waited_us_ = nullptr;              // the reading thread's: for how long it was in the socket
+  std::atomic<uint64_t> rate_to_tell_{0};      // of the peer's bulk bytes, with the next frame; 0: none
   std::atomic<uint32_t> unacknowledged_s_{0};  // of this socket
 };
 

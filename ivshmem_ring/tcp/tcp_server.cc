@@ -58,12 +58,14 @@ struct TcpServer::Link {
   uint64_t reply_sequence = 0;
 };
 
-TcpServer::TcpServer(int fd, FlightImage* flight, std::unique_ptr<StreamLayer> layer, WaitForGuest waiting)
+TcpServer::TcpServer(int fd, FlightImage* flight, std::unique_ptr<StreamLayer> layer, WaitForGuest waiting,
+                     Compression compression)
     : connection_(fd, std::move(layer)),
       flight_(flight),
       main_(std::make_unique<Link>(kMainRingBytes, kMaxMainRecordBytes)),
       reader_(connection_, *this, false) {
   for (auto& channel : channels_) channel = std::make_unique<Link>(kChannelRingBytes, kMaxChannelRecordBytes);
+  if (compression.agreed) connection_.MakeCompressing(compression.assumed_rate);
   if (waiting.grace_s != 0) {
     keeper_ = std::make_unique<LinkKeeper>(
         connection_, reader_,
@@ -277,7 +279,13 @@ FrameSink::May TcpServer::MayCome(const FrameHeader& frame) {
     return frame.record_bytes == (acknowledges ? sizeof(uint64_t) : 0) && frame.bulk_bytes == 0
                ? May::kCome
                : corrupt("acknowledgement or goodbye of a wrong size");
-  if (frame.kind != FrameKind::kRecord) return corrupt("frame of a kind that a guest may not send");
+  const bool compressed = connection_.compresses() && frame.kind == FrameKind::kCompressed;
+  if (connection_.compresses() && frame.kind == FrameKind::kArrivalRate)
+    return frame.record_bytes == sizeof(uint64_t) && frame.bulk_bytes == 0 ? May::kCome
+                                                                           : corrupt("rate of a wrong size");
+  if (frame.kind != FrameKind::kRecord && !compressed)
+    return corrupt("frame of a kind that a guest may not send");
+  if (compressed && frame.bulk_bytes == 0) return corrupt("compressed frame without bulk bytes");
   if (frame.link != kMainLink && frame.link >= kChannelCount) return corrupt("frame for no link");
   const Link& link = LinkOf(frame);
   if (frame.record_bytes < sizeof(RecordHeader)) return corrupt("record smaller than its header");
@@ -298,11 +306,14 @@ FrameSink::Taken TcpServer::Take(const FrameHeader& frame, std::span<const std::
     Stop();
     return Taken::kOver;
   }
-  if (frame.kind == FrameKind::kAcknowledge) {
-    uint64_t received;
-    std::memcpy(&received, record.data(), sizeof received);
-    return connection_.TakeAcknowledgement(received) ? Taken::kNoted
-                                                     : corrupt("acknowledgement of what was never sent");
+  if (frame.kind == FrameKind::kAcknowledge || frame.kind == FrameKind::kArrivalRate) {
+    uint64_t word;
+    std::memcpy(&word, record.data(), sizeof word);
+    if (frame.kind == FrameKind::kArrivalRate)
+      connection_.TakeArrivalRate(word);
+    else if (!connection_.TakeAcknowledgement(word))
+      return corrupt("acknowledgement of what was never sent");
+    return Taken::kNoted;
   }
   Link& link = LinkOf(frame);
   const auto header = ReadHeader<RecordPrefix>(record);
@@ -346,7 +357,11 @@ bool TcpServer::TakeBulk(const FrameHeader& frame, const RecordHeader& header, M
   message->has_bulk = true;
   message->bulk_index = index;
   message->bulk_bytes = header.bulk_bytes;
-  return frame.bulk_bytes == 0 || connection_.Read({bulk_.Buffer(index), frame.bulk_bytes});
+  if (frame.bulk_bytes == 0) return true;
+  const TcpConnection::BulkRead read = connection_.ReadBulk(frame, {bulk_.Buffer(index), frame.bulk_bytes});
+  if (read == TcpConnection::BulkRead::kMalformed)
+    return Corrupt("compressed bytes that are not what was said");
+  return read == TcpConnection::BulkRead::kWhole;
 }
 
 }  // namespace causeway

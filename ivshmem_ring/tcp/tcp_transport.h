@@ -14,6 +14,8 @@
 // Where both sides agreed on it when the session was opened (messages/resume_messages.h), the session goes on over another socket when its
 // own is lost: link_keeper.h has the thread that gets one, for the guest by dialling and for the host from what is offered to it.
 //
+// Where both agreed on it likewise (messages/compression_messages.h), bulk bytes travel compressed where the link is slow and they shrink.
+//
 // Order: a client sends posted records before any request that is stamped with their count. The server may
 // therefore stop reading while the queue of one link is full: all for which that link waits was read before.
 #pragma once
@@ -74,7 +76,8 @@ class TcpClient final : public ClientTransport, private FrameSink {
  public:
   // Takes over `fd`, a connected stream socket, and `layer`, which encrypts; null: nothing does. Nothing is read before the first
   // record is published.
-  explicit TcpClient(int fd, std::unique_ptr<StreamLayer> layer = nullptr, ConnectAgain again = {});
+  explicit TcpClient(int fd, std::unique_ptr<StreamLayer> layer = nullptr, ConnectAgain again = {},
+                     Compression compression = {});
   // Ends the connection. No other thread may be inside a call then.
   ~TcpClient() override;
 
@@ -139,7 +142,7 @@ class TcpServer final : public ServerTransport, private FrameSink {
   // Takes over `fd`, a connected stream socket. `flight` receives the
   // times of messages; null: nothing is recorded. `layer` encrypts; null: nothing does.
   explicit TcpServer(int fd, FlightImage* flight = nullptr, std::unique_ptr<StreamLayer> layer = nullptr,
-                     WaitForGuest waiting = {});
+                     WaitForGuest waiting = {}, Compression compression = {});
   // Ends the connection. No other thread may be inside a call then.
   ~TcpServer() override;
 

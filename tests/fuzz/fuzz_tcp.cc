@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The TCP transport's server against any bytes on its connection, and its client against any host.
 //
-// Input: byte 0 chooses the side and the link that has a thread of its own, then a script of frames.
+// Input: byte 0 chooses the side, the link that has a thread of its own, and whether both sides may compress, then a script of frames.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -16,14 +16,14 @@ namespace {
 
 using namespace fuzz;
 
-void Server(Input& input, uint8_t choice) {
-  const Stream stream = GuestStream(input);
+void Server(Input& input, uint8_t choice, bool compresses) {
+  const Stream stream = GuestStream(input, false, compresses);
   int pair[2];
   Require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
   Fill(pair[0], stream);
   {
     static auto& flight = *new FlightImage{};
-    TcpServer server(pair[1], &flight);
+    TcpServer server(pair[1], &flight, nullptr, {}, {.agreed = compresses});
     const uint32_t link = choice % 5 == 4 ? kMain : choice % 5;
     std::thread others([&] { ServeOthers(server, link); });
     ReceiveStatus status;
@@ -38,7 +38,7 @@ void Server(Input& input, uint8_t choice) {
 
 // Our client asked on two channels; any bytes answer. Whatever they are, each wait ends with a reply of a
 // sound size or with a reason.
-void Client(Input& input) {
+void Client(Input& input, bool compresses) {
   int pair[2];
   Require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
   Stream stream;
@@ -59,17 +59,20 @@ void Client(Input& input) {
     if (choice % 8 == 4) parts.frame = {kMainLink, 0, 0, FrameKind::kBeat};
     parts.record.bytes = parts.frame.record_bytes;
     if (parts.frame.kind == FrameKind::kRecord) parts.record.sequence = sequences[channel]++;
+    if (compresses && choice % 8 == 6) parts.frame = {kMainLink, 8, 0, FrameKind::kArrivalRate};
     if (choice % 16 == 3) parts.frame.bulk_bytes = input.Byte();
     const uint32_t record_bytes = parts.frame.record_bytes;
-    const uint32_t bulk_bytes = parts.frame.bulk_bytes;
+    std::vector<std::byte> bulk(parts.frame.bulk_bytes);
+    if (compresses && !bulk.empty() && choice % 32 == 3) Compress(input, &parts, &stream, &bulk);
     if (choice < 40) Break(input, &parts);
     stream.Append(&parts.frame, sizeof parts.frame);
     const size_t from = stream.bytes.size();
-    stream.bytes.resize(from + record_bytes + bulk_bytes);
+    stream.bytes.resize(from + record_bytes);
     std::memcpy(&stream.bytes[0] + from, &parts.record, std::min<size_t>(record_bytes, sizeof parts.record));
+    stream.Append(bulk.data(), bulk.size());
   }
   {
-    TcpClient client(pair[1]);
+    TcpClient client(pair[1], nullptr, {}, {.agreed = compresses});
     for (uint32_t i = 0; i < 6; ++i) {
       std::byte* record = client.ReserveRequest(i % 2, sizeof(RecordHeader));
       if (record == nullptr) break;
@@ -100,10 +103,11 @@ void Client(Input& input) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   causeway::fuzz::Input input(data, size);
   const uint8_t choice = input.Byte();
+  const bool compresses = choice >= 128;
   if (choice % 4 == 0) {
-    causeway::Client(input);
+    causeway::Client(input, compresses);
   } else {
-    causeway::Server(input, choice / 4);
+    causeway::Server(input, choice / 4, compresses);
   }
   return 0;
 }

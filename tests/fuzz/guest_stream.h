@@ -64,8 +64,33 @@ inline void Break(Input& input, FrameParts* parts) {
   }
 }
 
-// `resumable`: it acknowledges, too.
-inline Stream GuestStream(Input& input, bool resumable = false) {
+// In the place of a frame's bulk bytes: a length and a block, which stand for them or for something else.
+inline void Compress(Input& input, FrameParts* parts, Stream* stream, std::vector<std::byte>* bulk) {
+  parts->frame.kind = FrameKind::kCompressed;
+  const uint8_t choice = input.Byte();
+  std::vector<std::byte> block;
+  const auto push = [&](auto... each) { (block.push_back(std::byte(each)), ...); };
+  const uint32_t bytes = parts->frame.bulk_bytes;
+  constexpr uint32_t kLeast =
+      32;  // for a literal, a match of it that goes on, and the five literals of the end; 256 is the most
+  if (choice % 2 == 0 && bytes >= kLeast) {
+    // Behind a literal a match of at least 4 + 15 bytes, whose offset is 1.
+    push(0x1f, 'a', 1, 0, bytes - 1 - 5 - 4 - 15, 0x50, 1, 1, 1, 1, 1);
+  } else {
+    const auto raw = input.Bytes(choice);
+    block.assign(reinterpret_cast<const std::byte*>(raw.data()),
+                 reinterpret_cast<const std::byte*>(raw.data()) + raw.size());
+    stream->valid = false;
+  }
+  uint32_t length = uint32_t(block.size());
+  if (choice % 16 == 1) length = static_cast<uint32_t>(input.Word());
+  bulk->resize(sizeof length);
+  std::memcpy(bulk->data(), &length, sizeof length);
+  bulk->insert(bulk->end(), block.begin(), block.end());
+}
+
+// `resumable`: it acknowledges, too. `compresses`: it sends blocks and rates, too.
+inline Stream GuestStream(Input& input, bool resumable = false, bool compresses = false) {
   Stream stream;
   uint64_t main_sequence = 0;
   uint64_t sequences[kChannelCount] = {};
@@ -88,6 +113,13 @@ inline Stream GuestStream(Input& input, bool resumable = false) {
       if (received != 0) stream.valid = false;
       continue;
     }
+    if (compresses && choice % 16 == 11) {
+      const FrameHeader frame{kMainLink, sizeof(uint64_t), 0, FrameKind::kArrivalRate};
+      const uint64_t rate = input.Word();
+      stream.Append(&frame, sizeof frame);
+      stream.Append(&rate, sizeof rate);
+      continue;
+    }
     const bool main = choice % 2 == 0;
     const uint32_t channel = input.Byte() % 4;
     parts.frame.link = main ? kMainLink : channel;
@@ -106,14 +138,16 @@ inline Stream GuestStream(Input& input, bool resumable = false) {
       if ((parts.record.flags & kBulkToHost) != 0) parts.frame.bulk_bytes = parts.record.bulk_bytes;
     }
     const uint32_t record_bytes = parts.frame.record_bytes;
-    const uint32_t bulk_bytes = parts.frame.bulk_bytes;
+    std::vector<std::byte> bulk(parts.frame.bulk_bytes);
+    if (compresses && !bulk.empty() && choice % 8 == 5) Compress(input, &parts, &stream, &bulk);
     if (choice < 40) {
       Break(input, &parts);
       stream.valid = false;
     }
     stream.Append(&parts.frame, sizeof parts.frame);
     stream.Append(&parts.record, sizeof parts.record);
-    stream.bytes.resize(stream.bytes.size() + record_bytes - sizeof parts.record + bulk_bytes);
+    stream.bytes.resize(stream.bytes.size() + record_bytes - sizeof parts.record);
+    stream.Append(bulk.data(), bulk.size());
   }
   return stream;
 }

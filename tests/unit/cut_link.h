@@ -81,6 +81,7 @@ struct CutPlan {
   uint32_t grace_s = 60;
   bool spoils = false;   // a byte that passes is changed, and nothing is cut
   uint32_t refused = 0;  // so many attempts to connect again fail after each cut
+  Compression compression = {};
 };
 
 // A client and a server, whose threads serve as TestServer does.
@@ -90,13 +91,15 @@ class CutSession {
     Ends ends = Connect();
     server_ = std::make_unique<TcpServer>(
         ends.server, nullptr, std::move(ends.server_layer),
-        WaitForGuest{plan.grace_s, [this](bool waits) { (waits ? losses_ : returns_).fetch_add(1); }});
+        WaitForGuest{plan.grace_s, [this](bool waits) { (waits ? losses_ : returns_).fetch_add(1); }},
+        plan.compression);
     client_ = std::make_unique<TcpClient>(
         ends.client, std::move(ends.client_layer),
         ConnectAgain{[this](uint64_t, uint64_t received, FreshSocket* fresh, std::string* why) {
                        return Dial(received, fresh, why);
                      },
-                     plan.grace_s});
+                     plan.grace_s},
+        plan.compression);
     threads_ = std::make_unique<TestServer>(*server_);
   }
   ~CutSession() {
