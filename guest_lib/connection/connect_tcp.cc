@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ways in over TCP, in plain text and encrypted: the same messages, no shared memory.
+#include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -10,6 +12,7 @@
 #include "guest_lib/process/log.h"
 #include "guest_lib/process/own_thread.h"
 #include "ivshmem_ring/hosts/dial.h"
+#include "ivshmem_ring/messages/compression_messages.h"
 #include "ivshmem_ring/messages/resume_messages.h"
 #include "ivshmem_ring/tcp/tcp_transport.h"
 
@@ -59,8 +62,8 @@ SocketSource::Got ComeBack(const LostSession& session, uint64_t attempt, uint64_
 
 class TcpLink : public Connection {
  public:
-  TcpLink(int fd, std::unique_ptr<StreamLayer> layer, ConnectAgain again) : fd_(fd) {
-    auto client = std::make_unique<TcpClient>(fd, std::move(layer), std::move(again));
+  TcpLink(int fd, std::unique_ptr<StreamLayer> layer, ConnectAgain again, Compression compression) : fd_(fd) {
+    auto client = std::make_unique<TcpClient>(fd, std::move(layer), std::move(again), compression);
     client_ = client.get();
     transport = std::move(client);
     StayLoaded();  // the threads that receive and that connect again
@@ -80,6 +83,12 @@ class TcpLink : public Connection {
   TcpClient* client_;
 };
 
+// NVML copies nothing.
+bool AsksForCompression(SessionKind kind) {
+  const char* variable = getenv("CAUSEWAY_COMPRESSION");
+  return kind == SessionKind::kCuda && (variable == nullptr || strcmp(variable, "off") != 0);
+}
+
 }  // namespace
 
 std::unique_ptr<Connection> ConnectHost(const HostAddress& address, SessionKind kind, std::string* error) {
@@ -89,7 +98,8 @@ std::unique_ptr<Connection> ConnectHost(const HostAddress& address, SessionKind 
   if (!error->empty()) return nullptr;
   auto open = std::make_unique<OpenBlock>();
   FillOpenBlockFields(open.get(), kind, 0);
-  open->features = kResumesFeature;
+  const bool asks = AsksForCompression(kind);
+  open->features = kResumesFeature | (asks ? kCompressesFeature : 0);
   LocalReply reply{};
   if (!ExchangeOpening(connection, *open, kAnswerSeconds, &reply)) {
     *error = "no answer from causewayd at " + address.text;
@@ -110,7 +120,7 @@ std::unique_ptr<Connection> ConnectHost(const HostAddress& address, SessionKind 
     };
   }
   return std::make_unique<TcpLink>(std::exchange(connection.fd, -1), std::move(connection.layer),
-                                   std::move(again));
+                                   std::move(again), Compression{.agreed = asks && GrantsCompression(reply)});
 }
 
 }  // namespace causeway::guest

@@ -12,7 +12,8 @@
 //                             region to be read only (of granted memory a SleepWord) and the client socket, or
 //                             the TCP socket; then the session's FlightImage if has_flight
 //   daemon  WorkerLongAssignment  in the place of WorkerAssignment, where the session waits for its guest when its
-//                             connection is lost; only to a worker with kWaitsForGuests
+//                             connection is lost, only to a worker with kWaitsForGuests; or where both sides compress,
+//                             only to one with kCompresses
 //   worker  WorkerConfined    before it looks at any byte of the guest; with a descriptor if has_listener
 //   worker  WorkerUsage       at most every 500 ms while it serves, and only after calls
 //   worker  SharingRequest    with a descriptor if has_descriptor; one at a time. The answer is a SharingReply,
@@ -47,6 +48,8 @@ inline constexpr uint32_t kTellsDevices = 4;
 
 // The worker understands WorkerLongAssignment and WorkerResume, and sends WorkerLink.
 inline constexpr uint32_t kWaitsForGuests = 8;
+// The worker understands WorkerLongAssignment::compresses.
+inline constexpr uint32_t kCompresses = 16;
 
 struct WorkerReady {
   uint32_t failed;
@@ -56,7 +59,8 @@ struct WorkerReady {
   uint64_t device_free_bytes;  // of GPU 0's memory, after the driver's start; 0: not known
   uint64_t api_hash;           // of the worker's rows
   uint32_t control_version;    // kWorkerControl
-  uint32_t features;  // kAsksAgain, kNamesDevices, kTellsDevices, kWaitsForGuests; others are passed over
+  uint32_t
+      features;  // kAsksAgain, kNamesDevices, kTellsDevices, kWaitsForGuests, kCompresses; others are passed over
   char release[32];   // of the worker, as BuildStamp has it
   char text[488];     // failed: one sentence; otherwise the driver library's path
   char sandbox[256];  // what confines the worker, in words for the log
@@ -128,11 +132,12 @@ struct WorkerAssignment {
 };
 static_assert(sizeof(WorkerAssignment) == 56);
 
-// With the same descriptors. A session of kTcp or kTls that waits for its guest for so long after its connection was lost.
+// With the same descriptors. A session of kTcp or kTls that waits for its guest for so long after its connection was lost (0: it does
+// not wait), and of which both sides may compress bulk bytes (1) or not (0).
 struct WorkerLongAssignment {
   WorkerAssignment assignment;
   uint32_t grace_s;
-  uint32_t reserved;
+  uint32_t compresses;  // 0 for a worker without kCompresses, which passes it over
 };
 static_assert(sizeof(WorkerLongAssignment) == 64);
 

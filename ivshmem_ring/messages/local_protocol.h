@@ -49,7 +49,7 @@ struct LocalReply {
   uint32_t accepted;      // 1; or 0, and `text` says why not; or kAnswersOnly (pool_messages.h)
   uint32_t reserved;      // over TCP: kGrantsResume or kSessionGone (resume_messages.h)
   uint64_t region_bytes;  // 0 over TCP
-  char text[488];         // NUL-terminated; with kGrantsResume a ResumeGrant
+  char text[488];  // NUL-terminated; with kGrantsResume a ResumeGrant; behind its place a CompressionGrant
 };
 static_assert(sizeof(LocalReply) == 512);
 

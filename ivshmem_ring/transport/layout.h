@@ -167,7 +167,7 @@ struct OpenBlock {
   SessionKind kind;
   char environment[kOpenTextBytes];  // variables for the driver: NAME=VALUE, each NUL-terminated
   char release[32];                  // of the library, as BuildStamp has it; only to be shown
-  uint64_t features;                 // of the library: kResumesFeature (messages/resume_messages.h)
+  uint64_t features;                 // of the library: kResumesFeature, kCompressesFeature (messages/)
   uint8_t reserved[216];  // of a guest that comes back: a ResumeRequest (messages/resume_messages.h)
 };
 static_assert(offsetof(OpenBlock, environment) == 40 && sizeof(OpenBlock) == 40 + 8192);

@@ -38,6 +38,7 @@ using namespace causeway;
 struct Received {
   WorkerAssignment assignment{};
   bool waits = false;  // for its guest
+  bool compresses = false;
   int descriptors[kMaxPacketDescriptors] = {-1, -1, -1,
                                             -1, -1, -1};  // two of the account page, the session's
   int session(int index) const { return descriptors[2 + index]; }
@@ -51,8 +52,10 @@ bool Receive(int control, Received& received) {
     bytes = ReceivePacket(control, &said, sizeof(said), received.descriptors);
   } while (bytes == ssize_t(sizeof(WorkerScope)));
   received.assignment = said.assignment;
-  received.waits = bytes == ssize_t(sizeof(said));
-  return received.waits || bytes == ssize_t(sizeof(said.assignment));
+  const bool is_long = bytes == ssize_t(sizeof(said));
+  received.waits = is_long && said.grace_s != 0;
+  received.compresses = is_long && said.compresses != 0;
+  return is_long || bytes == ssize_t(sizeof(said.assignment));
 }
 
 // Of the rows that its folder names, or of this build's.
@@ -72,6 +75,7 @@ void SendReady(int control, const std::string& mode, const std::string& program)
   ready.loads_lazily = mode == "lazy" ? 1 : 0;
   ready.api_hash = HashOf(program) ^ (mode == "foreign" ? 1 : 0);
   if (mode == "waits") ready.features = kWaitsForGuests;
+  if (mode == "compresses") ready.features = kCompresses;
   ready.control_version = mode == "later" ? 99 : kWorkerControl;
   std::memcpy(ready.release, kBuildStamp.release, sizeof ready.release);
   std::snprintf(
@@ -253,10 +257,12 @@ int main(int argc, char** argv) {
   if (received.assignment.kind == AssignmentKind::kTcp) {
     ServeTcp(received);
   } else if (received.assignment.kind == AssignmentKind::kTls) {
+    // Of one that can compress the first byte says whether it was told to.
+    const std::byte told{received.compresses ? uint8_t{'1'} : uint8_t{'0'}};
     if (received.waits)
       ServeTlsAgain(received.session(0), control);
     else
-      ServeTls(received.session(0), -1, {});
+      ServeTls(received.session(0), -1, {&told, mode == "compresses" ? 1u : 0u});
   } else {
     ServeRegion(control, received, mode);
   }

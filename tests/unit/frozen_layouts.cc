@@ -15,6 +15,7 @@
 #include "host_backend/common/worker_control.h"
 #include "host_backend/launcher/protocol.h"
 #include "ivshmem_ring/hosts/pool_messages.h"
+#include "ivshmem_ring/messages/compression_messages.h"
 #include "ivshmem_ring/messages/local_protocol.h"
 #include "ivshmem_ring/messages/resume_messages.h"
 #include "ivshmem_ring/release/build_stamp.h"
@@ -62,6 +63,7 @@ STRUCT(KeyHandOver) FIELD(who) FIELD(id) END STRUCT(KeyEnded) FIELD(magic) FIELD
 STRUCT(SessionToken) FIELD(session) FIELD(secret) END
 STRUCT(ResumeGrant) FIELD(magic) FIELD(token) FIELD(grace_s) FIELD(reserved) END
 STRUCT(ResumeRequest) FIELD(token) FIELD(attempt) FIELD(received) END STRUCT(ResumeGreeting) FIELD(magic) FIELD(received) END
+STRUCT(CompressionGrant) FIELD(magic) FIELD(method) FIELD(reserved) END
 STRUCT(TlsDirection) FIELD(secret) FIELD(sequence) END
 STRUCT(TlsTraffic) FIELD(reading) FIELD(writing) FIELD(cipher) FIELD(reserved) END
 STRUCT(TlsHandOver) FIELD(magic) FIELD(traffic) END
@@ -77,7 +79,7 @@ STRUCT(WorkerConfined) FIELD(filter_instructions) FIELD(has_listener) FIELD(rese
 STRUCT(WorkerScope) FIELD(user) FIELD(reserved) FIELD(cache_bytes) END
 STRUCT(WorkerAssignment) FIELD(kind) FIELD(slot) FIELD(session) FIELD(has_client_socket) FIELD(region_bytes)
   FIELD(window_address) FIELD(account_cell) FIELD(has_flight) FIELD(user) FIELD(has_bell) FIELD(cache_bytes) END
-STRUCT(WorkerLongAssignment) FIELD(assignment) FIELD(grace_s) FIELD(reserved) END
+STRUCT(WorkerLongAssignment) FIELD(assignment) FIELD(grace_s) FIELD(compresses) END
 STRUCT(WorkerLink) FIELD(waits) FIELD(reserved) END STRUCT(WorkerResume) FIELD(received) FIELD(reserved) END
 STRUCT(WorkerUsage) FIELD(calls) FIELD(violations) FIELD(errors) FIELD(bytes_to_device) FIELD(bytes_to_host) END
 STRUCT(SharingRequest) FIELD(action) FIELD(kind) FIELD(reserved) FIELD(has_descriptor) FIELD(token) FIELD(bytes) END
@@ -120,13 +122,13 @@ std::string Layouts() {
   return All<Superblock, HostPage, GuestPage, HotWord, GuestChannelWords, HostChannelWords, OpenBlock,
              GuestControl, HostControl, FlightClock, FlightHeader, FlightRecord, FlightImage, BuildStamp,
              LocalRequest, LocalTraceRequest, LocalReply, RemoteHandOver, KeyHandOver, KeyEnded, SessionToken,
-             ResumeGrant, ResumeRequest, ResumeGreeting, TlsDirection, TlsTraffic, TlsHandOver, PoolAnswer,
-             PoolGpu, WorkerReady, WorkerTellDevices, WorkerDeviceUse, WorkerMemoryUse, WorkerConfined,
-             WorkerScope, WorkerAssignment, WorkerLongAssignment, WorkerLink, WorkerResume, WorkerUsage,
-             SharingRequest, ImageRequest, SharingReply, GpuPair, CheckpointOrder, CheckpointAnswer,
-             WorkerReach, WorkerReachable, WorkerQuery, WorkerPeer, WorkerPeers, launcher::Request,
-             launcher::Answer, launcher::VmProcess, launcher::CacheWatch, AccountCell, TurnCell, TurnWords,
-             GrantWords, LinkWords, LinkGrantWords>();
+             ResumeGrant, ResumeRequest, ResumeGreeting, CompressionGrant, TlsDirection, TlsTraffic,
+             TlsHandOver, PoolAnswer, PoolGpu, WorkerReady, WorkerTellDevices, WorkerDeviceUse,
+             WorkerMemoryUse, WorkerConfined, WorkerScope, WorkerAssignment, WorkerLongAssignment, WorkerLink,
+             WorkerResume, WorkerUsage, SharingRequest, ImageRequest, SharingReply, GpuPair, CheckpointOrder,
+             CheckpointAnswer, WorkerReach, WorkerReachable, WorkerQuery, WorkerPeer, WorkerPeers,
+             launcher::Request, launcher::Answer, launcher::VmProcess, launcher::CacheWatch, AccountCell,
+             TurnCell, TurnWords, GrantWords, LinkWords, LinkGrantWords>();
 }
 
 int Run(const char* file) {

@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "ivshmem_ring/messages/compression_messages.h"
 #include "tests/unit/remote_fixture.h"
 
 namespace causeway::test {
@@ -64,6 +65,43 @@ TEST_F(RemoteTest, SessionsGoOnWithTheNextDaemon) {
   guest = Guest(Dial(), other_key);
   EXPECT_TRUE(WaitForNoSession());
   EXPECT_TRUE(WaitFor([&] { return Processes() == 0; }));
+}
+
+// Guest, worker and configuration, of which each may be of an earlier release or forbid it.
+TEST_F(RemoteTest, BothSidesCompressWhereGuestWorkerAndConfigurationAgree) {
+  const Key key = MakeKey("one");
+  const struct {
+    const char *worker, *configuration;
+    uint64_t features;
+    bool compresses;
+  } cases[] = {{"compresses", "", kCompressesFeature, true},
+               {"compresses", "remote_compression = true\n", kCompressesFeature | 4, true},
+               {"compresses", "", 0, false},
+               {"compresses", "remote_compression = false\n", kCompressesFeature, false},
+               {"ok", "", kCompressesFeature, false}};
+  for (const auto& each : cases) {
+    StartDaemonWith(each.configuration, "127.0.0.1:0", each.worker);
+    StartTls();
+    {
+      Guest guest(Dial(), key);
+      ASSERT_TRUE(guest.accepted());
+      OpenBlock block = StreamOpenBlock();
+      block.abi_minor = kAbiMinor;
+      block.features = each.features;
+      const LocalReply reply = guest.Open(block);
+      EXPECT_EQ(reply.accepted, 1u) << reply.text;
+      EXPECT_EQ(GrantsCompression(reply), each.compresses) << each.worker << " " << each.configuration;
+      if (std::string(each.worker) == "compresses") {
+        char told = 0;
+        ASSERT_TRUE(guest.Read(std::as_writable_bytes(std::span(&told, 1))));
+        EXPECT_EQ(told, each.compresses ? '1' : '0') << "what the worker knows is what the guest does";
+      }
+      EXPECT_TRUE(guest.Echoes("bytes"));
+    }
+    StopTls();
+    unlink((folder() + "/tls.log").c_str());  // which says where the last one listened
+    EXPECT_EQ(StopDaemon(), 0);
+  }
 }
 
 TEST_F(RemoteTest, TheEndOfTheGuestIsTheEndOfTheSession) {

@@ -454,6 +454,7 @@ Config ReadConfig(const toml::table& table) {
   config.worker_users = ReadWorkerUsers(reader, config.worker_users);
   reader.Number("keep_sessions_s", 0, 3600, &config.keep_sessions_s);
   reader.Number("wait_for_guests_s", 0, 3600, &config.wait_for_guests_s);
+  config.remote_compression = reader.Bool("remote_compression").value_or(config.remote_compression);
   if (auto level = reader.String("log_level")) config.log_level = Level(reader, "log_level", *level);
   config.log_file = reader.String("log_file").value_or("");
   config.admin_group = reader.String("admin_group").value_or("");

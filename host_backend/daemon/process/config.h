@@ -11,7 +11,7 @@
 //   max_sessions = 64    reserved_sessions = 8    local_max_sessions = 64    admin_group = "causeway-admin"
 //   state_folder = "/var/lib/causeway"   control_socket = "/run/causeway/causeway.sock.control"
 //   control_group = "causeway"   attach_groups = ["libvirt-qemu", "qemu"]
-//   keep_sessions_s = 60    wait_for_guests_s = 60
+//   keep_sessions_s = 60    wait_for_guests_s = 60    remote_compression = true
 //   worker_users = [2000000000, 65536]    ids that workers become, one for each VM, user or peer; count 0:
 //   none log_level = "info"   log_file = "/var/log/causeway.log"
 //   [[vm]]
@@ -150,6 +150,7 @@ struct Config {
       0;  // how long sessions wait for the next daemon where this one ends; 0: they end with it
   // How long a session over TCP or TLS waits for its guest when the connection is lost; 0: it ends.
   uint32_t wait_for_guests_s = 60;
+  bool remote_compression = true;  // copies over TCP and TLS may be compressed where the link is slow
   LogLevel log_level = LogLevel::kInfo;
   std::string log_file;
   std::map<std::string, uint32_t> own_spares;    // of scopes (SessionPeer) that have any

@@ -14,6 +14,7 @@
 #include "host_backend/daemon/servers/flight_store.h"
 #include "host_backend/daemon/servers/open_block.h"
 #include "ivshmem_ring/hosts/pool_messages.h"
+#include "ivshmem_ring/messages/compression_messages.h"
 #include "ivshmem_ring/messages/local_protocol.h"
 
 namespace causeway::daemon {
@@ -123,6 +124,8 @@ class StreamSessions::Session final : public WorkerClient {
     LocalReply reply = Accepted(0);
     if (MayReturn(worker)) return_ = GuestReturn::Grant(services_.config.wait_for_guests_s);
     if (return_.grace_s() != 0) PutGrant(return_.token(), return_.grace_s(), &reply);
+    const bool compresses = MayCompress(worker);
+    if (compresses) PutCompression(&reply);
     WorkerAssignment assignment{};
     assignment.kind = origin_.encrypted ? AssignmentKind::kTls : AssignmentKind::kTcp;
     flight_ = FlightFile::Make();
@@ -137,7 +140,7 @@ class StreamSessions::Session final : public WorkerClient {
         send(socket_.get(), &reply, sizeof(reply), MSG_NOSIGNAL | MSG_DONTWAIT) == ssize_t(sizeof(reply));
     std::vector<int> descriptors = {socket_.get()};
     if (flight_ != nullptr) descriptors.push_back(flight_->fd());
-    if (!replied || !worker.Assign(assignment, descriptors, return_.grace_s())) {
+    if (!replied || !worker.Assign(assignment, descriptors, return_.grace_s(), compresses)) {
       services_.vault.Drop(key_);
       services_.flights.End(std::exchange(number_, 0));
       worker.Kill();  // its exit is reported as OnNoWorker
@@ -238,6 +241,11 @@ class StreamSessions::Session final : public WorkerClient {
     return services_.config.wait_for_guests_s != 0 && block_.abi_minor >= 1 &&
            (block_.features & kResumesFeature) != 0 && worker.waits_for_guests() &&
            (!origin_.encrypted || !origin_.key_id.empty());
+  }
+
+  bool MayCompress(const WorkerProcess& worker) const {
+    return services_.config.remote_compression && block_.abi_minor >= 1 &&
+           (block_.features & kCompressesFeature) != 0 && worker.compresses();
   }
 
   // The worker ends when the time is over; this one sees to it.

@@ -62,16 +62,17 @@ constexpr Field kListener[] = {{"path", IsText}};
 constexpr Field kFolders[] = {{"users", IsBool}, {"folder", IsText}, {"shm", IsText},
                               {"cache", IsText}, {"links", IsText},  {"users_problem", IsText}};
 constexpr Field kAccount[] = {{"scope", IsText}, {"limit", IsCount}};
-constexpr Field kWorker[] = {{"kind", IsCount},          {"api_hash", IsCount},
-                             {"assigned", IsBool},       {"confined", IsBool},
-                             {"link", IsCount},          {"user", IsCount},
-                             {"number", IsCount},        {"own", IsBool},
-                             {"scope", IsText},          {"kept_for", IsText},
-                             {"user_scope", IsText},     {"entry_user", IsCount},
-                             {"cell", IsCountOrNull},    {"in_cgroup", IsBool},
-                             {"oom_kills", IsCount},     {"start_bytes", IsCounts},
-                             {"driver", IsDriver},       {"asks_again", IsBool, true},
-                             {"devices", IsTexts, true}, {"waits_for_guests", IsBool, true}};
+constexpr Field kWorker[] = {{"kind", IsCount},           {"api_hash", IsCount},
+                             {"assigned", IsBool},        {"confined", IsBool},
+                             {"link", IsCount},           {"user", IsCount},
+                             {"number", IsCount},         {"own", IsBool},
+                             {"scope", IsText},           {"kept_for", IsText},
+                             {"user_scope", IsText},      {"entry_user", IsCount},
+                             {"cell", IsCountOrNull},     {"in_cgroup", IsBool},
+                             {"oom_kills", IsCount},      {"start_bytes", IsCounts},
+                             {"driver", IsDriver},        {"asks_again", IsBool, true},
+                             {"devices", IsTexts, true},  {"waits_for_guests", IsBool, true},
+                             {"compresses", IsBool, true}};
 constexpr Field kConnection[] = {{"pid", IsCount},   {"uid", IsCount},   {"scope", IsText},
                                  {"family", IsText}, {"bytes", IsCount}, {"begun", IsBool}};
 constexpr Field kSession[] = {{"vm", IsText},          {"slot", IsCount},     {"session", IsCount},

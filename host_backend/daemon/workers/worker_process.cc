@@ -167,6 +167,7 @@ std::unique_ptr<WorkerProcess> WorkerProcess::Resume(EventLoop& loop, const Work
   worker->asks_again_ = record.state.value("asks_again", false);
   worker->waits_for_guests_ = record.state.value("waits_for_guests", false);
   if (worker->waits_for_guests_) worker->dialogue_.MayWait();
+  worker->compresses_ = record.state.value("compresses", false);
   worker->WatchAll();
   worker->AskAgain();
   return worker;
@@ -188,7 +189,8 @@ Json WorkerProcess::Kept() const {
   return {{"kind", uint32_t(kind_)},   {"api_hash", api_hash_},
           {"assigned", assigned_},     {"confined", confined_},
           {"link", cache_link_},       {"user", user_},
-          {"asks_again", asks_again_}, {"waits_for_guests", waits_for_guests_}};
+          {"asks_again", asks_again_}, {"waits_for_guests", waits_for_guests_},
+          {"compresses", compresses_}};
 }
 
 Vault::Descriptors WorkerProcess::Descriptors() const {
@@ -221,16 +223,17 @@ void WorkerProcess::Belong() {
 }
 
 bool WorkerProcess::Assign(const WorkerAssignment& assignment, const std::vector<int>& descriptors,
-                           uint32_t grace_s) {
+                           uint32_t grace_s, bool compresses) {
   if (state_ != State::kReady) return false;
-  WorkerLongAssignment said{assignment, grace_s, 0};
+  WorkerLongAssignment said{assignment, grace_s, compresses ? 1u : 0u};
   WorkerAssignment& complete = said.assignment;
   complete.account_cell = account_cell_;
   complete.user = user_;
   complete.cache_bytes = cache_bytes_;
   std::vector<int> all = {account_, account_reading_};
   all.insert(all.end(), descriptors.begin(), descriptors.end());
-  if (!SendPacket(control_.get(), &said, grace_s != 0 ? sizeof said : sizeof complete, all)) return false;
+  const bool is_long = grace_s != 0 || compresses;
+  if (!SendPacket(control_.get(), &said, is_long ? sizeof said : sizeof complete, all)) return false;
   if (grace_s != 0) dialogue_.MayWait();
   state_ = State::kAssigned;
   dialogue_.Assigned();

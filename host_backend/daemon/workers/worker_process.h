@@ -118,8 +118,9 @@ class WorkerProcess {
   // wait for either. After SetScope and HoldCache.
   void Belong();
   // Hands over a session: descriptors are duplicated to the worker, the caller keeps its own. `grace_s`: for how long it waits for its
-  // guest when the connection is lost; not 0 only where waits_for_guests().
-  bool Assign(const WorkerAssignment& assignment, const std::vector<int>& descriptors, uint32_t grace_s = 0);
+  // guest when the connection is lost; not 0 only where waits_for_guests(). `compresses`: both sides may; only where compresses().
+  bool Assign(const WorkerAssignment& assignment, const std::vector<int>& descriptors, uint32_t grace_s = 0,
+              bool compresses = false);
   // The guest of such a session has made another connection, and has received so much. `descriptor` is as in Assign.
   bool Resume(uint64_t received, int descriptor);
   // `descriptor` is duplicated to the worker if it is not -1.
@@ -144,6 +145,7 @@ class WorkerProcess {
   WorkerKind kind() const { return kind_; }
   uint64_t api_hash() const { return api_hash_; }  // of its rows
   bool waits_for_guests() const { return waits_for_guests_; }
+  bool compresses() const { return compresses_; }
   // Whether nothing of its session's start is under way.
   bool settled() const { return state_ != State::kAssigned || confined_; }
   // What its owner knows it by.
@@ -187,6 +189,7 @@ class WorkerProcess {
   bool confined_ = false;
   bool asks_again_ = false;        // kAsksAgain
   bool waits_for_guests_ = false;  // kWaitsForGuests
+  bool compresses_ = false;        // kCompresses
   uint64_t number_ = 0;
   int account_ = -1, account_reading_ = -1;  // the daemon's own
   uint32_t account_cell_ = 0;

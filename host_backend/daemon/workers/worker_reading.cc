@@ -148,6 +148,7 @@ void WorkerProcess::HandleReady(const WorkerReady& said) {
     state_ = State::kReady;
     asks_again_ = (ready.features & kAsksAgain) != 0;
     waits_for_guests_ = (ready.features & kWaitsForGuests) != 0;
+    compresses_ = (ready.features & kCompresses) != 0;
   }
   listener_.OnReady(*this, ready);
 }

@@ -35,10 +35,11 @@ bool ReceiveAssignment(int control, const std::function<void(const WorkerScope&)
     std::memcpy(&scope, &said, sizeof scope);
     belong(scope);
   } while ((got < 0 && errno == EINTR) || got == static_cast<ssize_t>(sizeof scope));
-  const bool waits = got == static_cast<ssize_t>(sizeof said);
-  if (!waits && got != static_cast<ssize_t>(sizeof said.assignment)) return false;
+  const bool is_long = got == static_cast<ssize_t>(sizeof said);
+  if (!is_long && got != static_cast<ssize_t>(sizeof said.assignment)) return false;
   received->assignment = said.assignment;
-  received->grace_s = waits ? said.grace_s : 0;
+  received->grace_s = is_long ? said.grace_s : 0;
+  received->compresses = is_long && said.compresses != 0;
   received->account_fd = fds[0];
   received->account_reading_fd = fds[1];
   std::copy(fds + 2, std::end(fds), received->fds);
@@ -147,11 +148,12 @@ bool MapSession(ReceivedAssignment* received, RegionView* view, AccountPage** pa
 namespace {
 
 // What the connection's process hands over; without it, a session that is over.
-std::unique_ptr<TcpServer> OpenTls(int from, FlightImage* flight, WaitForGuest waiting) {
+std::unique_ptr<TcpServer> OpenTls(int from, FlightImage* flight, WaitForGuest waiting,
+                                   Compression compression) {
   Result<TlsStream> stream = ReceiveTlsStream(from);
   if (stream.ok())
     return std::make_unique<TcpServer>(stream.value().socket.release(), flight,
-                                       std::move(stream.value().records), std::move(waiting));
+                                       std::move(stream.value().records), std::move(waiting), compression);
   dprintf(Output::LogFd(), "causeway-worker[%d]: the session ends: %s\n", getpid(), stream.error().c_str());
   auto ended = std::make_unique<TcpServer>(fcntl(from, F_DUPFD_CLOEXEC, 0), flight);
   ended->Stop();
@@ -165,9 +167,10 @@ std::unique_ptr<TcpServer> OpenStream(const ReceivedAssignment& received, int co
     const WorkerLink link{waits ? 1u : 0u, {}};
     send(control, &link, sizeof link, MSG_NOSIGNAL);  // the daemon reads it, or ends this process
   };
+  const Compression compression{.agreed = received.compresses};
   if (received.assignment.kind == AssignmentKind::kTls)
-    return OpenTls(received.fds[0], flight, std::move(waiting));
-  return std::make_unique<TcpServer>(received.fds[0], flight, nullptr, std::move(waiting));
+    return OpenTls(received.fds[0], flight, std::move(waiting), compression);
+  return std::make_unique<TcpServer>(received.fds[0], flight, nullptr, std::move(waiting), compression);
 }
 
 }  // namespace
@@ -210,7 +213,7 @@ bool SendReady(int control, const std::string& error, const std::string& library
   if (error.empty() && !devices.empty()) NameDevices(devices, ready);
   ready->api_hash = kBuildStamp.api_hash;
   ready->control_version = kWorkerControl;
-  ready->features |= kAsksAgain | kTellsDevices | kWaitsForGuests;
+  ready->features |= kAsksAgain | kTellsDevices | kWaitsForGuests | kCompresses;
   memcpy(ready->release, kBuildStamp.release, sizeof ready->release);
   return send(control, ready, sizeof *ready, MSG_NOSIGNAL) >= 0 && ready->failed == 0;
 }

@@ -24,6 +24,7 @@ struct ReceivedAssignment {
   int account_fd = -1, account_reading_fd = -1;
   uint32_t grace_s =
       0;  // for how long the session waits for its guest when the connection is lost; 0: it ends
+  bool compresses = false;  // over a socket: both sides may compress bulk bytes
 };
 
 // Waits for the assignment, whose descriptors are then the caller's. False: the daemon has closed the control
