@@ -11,6 +11,7 @@ FLOORS = {
         ["ivshmem_ring/protocol"],
         ["ivshmem_ring/release"],
         ["ivshmem_ring/transport"],
+        ["ivshmem_ring/compression"],
         ["ivshmem_ring/tcp"],
         ["ivshmem_ring/tls"],
         ["ivshmem_ring/messages"],

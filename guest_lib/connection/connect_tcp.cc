@@ -12,7 +12,6 @@
 #include "guest_lib/process/log.h"
 #include "guest_lib/process/own_thread.h"
 #include "ivshmem_ring/hosts/dial.h"
-#include "ivshmem_ring/messages/compression_messages.h"
 #include "ivshmem_ring/messages/resume_messages.h"
 #include "ivshmem_ring/tcp/tcp_transport.h"
 

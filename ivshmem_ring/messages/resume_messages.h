@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a session over TCP or TLS goes on after its connection was lost (docs/remote.md, "Lost connections").
+// How a session over TCP or TLS goes on after its connection was lost (docs/remote.md, "Lost connections"); and how, in the same answer,
+// both sides agree that they may compress bulk bytes (ivshmem_ring/compression/bulk_compressor.h).
 //
 //   opening   A guest that can do it sets kResumesFeature in OpenBlock::features. Where the host can, too, its LocalReply has
 //             kGrantsResume in `reserved` and a ResumeGrant in the place of `text`.
 //   again     On a new connection the guest sends an OpenBlock of SessionKind::kResume whose `reserved` begins with a ResumeRequest.
 //             The LocalReply refuses, with kSessionGone in `reserved` if no further attempt can succeed; or it accepts, and the
 //             session's worker sends a ResumeGreeting. Then both send what the other has not received, and go on.
+//   compressing  A guest that can do it sets kCompressesFeature in OpenBlock::features. Where the session's worker can, too, and nothing
+//             forbids it, the LocalReply of the opening has a CompressionGrant behind the place of the ResumeGrant in `text`.
 //
 // Guests and hosts of different releases meet here: none of this changes.
 #pragma once
@@ -89,6 +92,30 @@ inline ResumeRequest RequestOf(const OpenBlock& block) {
   ResumeRequest request;
   std::memcpy(&request, block.reserved, sizeof request);
   return request;
+}
+
+inline constexpr uint64_t kCompressesFeature = 2;  // OpenBlock::features
+inline constexpr uint64_t kCompressionMagic = 0x31'4d'4f'43'45'53'57'43;
+inline constexpr uint32_t kLz4Blocks = 1;  // the only method
+
+struct CompressionGrant {
+  uint64_t magic;   // kCompressionMagic
+  uint32_t method;  // kLz4Blocks
+  uint32_t reserved;
+};
+static_assert(sizeof(CompressionGrant) == 16);
+static_assert(sizeof(ResumeGrant) + sizeof(CompressionGrant) <= sizeof(LocalReply::text));
+
+inline void PutCompression(LocalReply* reply) {
+  const CompressionGrant grant{kCompressionMagic, kLz4Blocks, 0};
+  std::memcpy(reply->text + sizeof(ResumeGrant), &grant, sizeof grant);
+}
+
+// The guest's side, which has asked for it.
+inline bool GrantsCompression(const LocalReply& reply) {
+  CompressionGrant grant;
+  std::memcpy(&grant, reply.text + sizeof(ResumeGrant), sizeof grant);
+  return reply.accepted == 1 && grant.magic == kCompressionMagic && grant.method == kLz4Blocks;
 }
 
 }  // namespace causeway

@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "ivshmem_ring/tcp/bulk_compressor.h"
+#include "ivshmem_ring/compression/bulk_compressor.h"
 #include "ivshmem_ring/tcp/resumption.h"
 #include "ivshmem_ring/tcp/stream_layer.h"
 #include "ivshmem_ring/transport/record.h"

@@ -14,7 +14,7 @@
 // Where both sides agreed on it when the session was opened (messages/resume_messages.h), the session goes on over another socket when its
 // own is lost: link_keeper.h has the thread that gets one, for the guest by dialling and for the host from what is offered to it.
 //
-// Where both agreed on it likewise (messages/compression_messages.h), bulk bytes travel compressed where the link is slow and they shrink.
+// Where both agreed on it likewise (messages/resume_messages.h), bulk bytes travel compressed where the link is slow and they shrink.
 //
 // Order: a client sends posted records before any request that is stamped with their count. The server may
 // therefore stop reading while the queue of one link is full: all for which that link waits was read before.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // When bulk bytes are compressed, with figures in the place of clocks: links, processors and data of any kind.
-#include "ivshmem_ring/tcp/compression_choice.h"
+#include "ivshmem_ring/compression/compression_choice.h"
 
 #include <gtest/gtest.h>
 
-#include "ivshmem_ring/tcp/arrival_meter.h"
+#include "ivshmem_ring/compression/arrival_meter.h"
 
 namespace causeway {
 namespace {

@@ -15,7 +15,6 @@
 #include "host_backend/common/worker_control.h"
 #include "host_backend/launcher/protocol.h"
 #include "ivshmem_ring/hosts/pool_messages.h"
-#include "ivshmem_ring/messages/compression_messages.h"
 #include "ivshmem_ring/messages/local_protocol.h"
 #include "ivshmem_ring/messages/resume_messages.h"
 #include "ivshmem_ring/release/build_stamp.h"

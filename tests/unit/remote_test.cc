@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "ivshmem_ring/messages/compression_messages.h"
+#include "ivshmem_ring/messages/resume_messages.h"
 #include "tests/unit/remote_fixture.h"
 
 namespace causeway::test {

@@ -14,8 +14,8 @@
 #include "host_backend/daemon/servers/flight_store.h"
 #include "host_backend/daemon/servers/open_block.h"
 #include "ivshmem_ring/hosts/pool_messages.h"
-#include "ivshmem_ring/messages/compression_messages.h"
 #include "ivshmem_ring/messages/local_protocol.h"
+#include "ivshmem_ring/messages/resume_messages.h"
 
 namespace causeway::daemon {
 namespace {

@@ -11,11 +11,11 @@
 #include <span>
 #include <vector>
 
-#include "ivshmem_ring/tcp/compression_choice.h"
+#include "ivshmem_ring/compression/compression_choice.h"
 
 namespace causeway {
 
-// What both sides of a session have agreed on when it was opened (messages/compression_messages.h).
+// What both sides of a session have agreed on when it was opened (messages/resume_messages.h).
 struct Compression {
   bool agreed = false;
   // What each side takes for the link's rate until its peer says something else; less only in tests.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ivshmem_ring/tcp/compression_choice.h"
+#include "ivshmem_ring/compression/compression_choice.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ivshmem_ring/tcp/arrival_meter.h"
+#include "ivshmem_ring/compression/arrival_meter.h"
 
 #include <algorithm>
 #include <utility>

@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <mutex>
 
-#include "ivshmem_ring/tcp/arrival_meter.h"
+#include "ivshmem_ring/compression/arrival_meter.h"
 
 namespace causeway {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "ivshmem_ring/tcp/bulk_compressor.h"
+#include "ivshmem_ring/compression/bulk_compressor.h"
 
 #include <lz4.h>
 
