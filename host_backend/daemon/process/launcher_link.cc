@@ -27,7 +27,7 @@ using launcher::Request;
 
 // An answer takes some hundred microseconds. A launcher that hangs this long is as good as dead, and all sessions end with it: on one
 // emulated processor that a host and three guests shared, a launcher with nothing wrong was silent for 10 s.
-constexpr std::chrono::seconds kPatience{60};
+constexpr std::chrono::seconds kPatience{20};
 // While the daemon waits for an answer itself, as at its start.
 constexpr timeval kCallPatience{10, 0};
 // On their way at once: these fit into the socket, so that sending never waits.
