@@ -45,6 +45,8 @@ types="$types" cycles=$cycles only=$only
 . /causeway/xen_functions.sh
 . /causeway/ends_steps.sh
 TEXT
+# Room for a line for each page of a region.
+xen_options="conring_size=4m"
 run_payload $(((1500 + 12 * cycles) * $(wc -w <<< "$types")))
 for type in $types; do
   failed=$(grep -a "^$type FAILED" "$work/log" || true)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Run in domain 0 by xen_service.sh, under systemd, when the system has started. Everything is asked for as an administrator does.
 status() { causeway status --json; }
-attach() { causeway attach "$1" --memory "${2:-64M}"; }
+attach() { causeway attach "$1" --memory "${MEMORY:-64M}"; }
 detach() { causeway detach "$1" --force; }
 of_unit() { systemctl show -p "$2" --value "$1"; }
 limit=/sys/module/xen_gntalloc/parameters/limit

@@ -26,7 +26,8 @@ TEXT
   until_true 60 status
 }
 
-attach() { /causeway/bin/causeway attach "$1" --memory "${2:-64M}" --control-socket /run/causeway.sock.control; }
+# attach DOMAIN [OPTIONS...]         MEMORY: of its region
+attach() { /causeway/bin/causeway attach --memory "${MEMORY:-64M}" --control-socket /run/causeway.sock.control "$@"; }
 detach() { /causeway/bin/causeway detach "$1" --force --control-socket /run/causeway.sock.control; }
 
 # until_true SECONDS COMMAND...
@@ -39,7 +40,7 @@ until_true() {
   done
 }
 
-# create NAME TYPE INITRAMFS [VCPUS[/MAXVCPUS]]      DOMAIN_LINES: more of its configuration; GUEST_WORDS: of its command line
+# create NAME TYPE INITRAMFS [VCPUS[/MAXVCPUS]]      GUEST_MIB: its memory; DOMAIN_LINES: more of its configuration; GUEST_WORDS: of its command line
 create() {
   local vcpus=${4:-1} initramfs=/causeway/guest/$3
   [ "${3#/}" = "$3" ] || initramfs=$3
@@ -47,7 +48,7 @@ create() {
   cat > "/run/$1.cfg" <<TEXT
 name = "$1"
 type = "$2"
-memory = 320
+memory = ${GUEST_MIB:-320}
 vcpus = ${vcpus%/*}
 maxvcpus = ${vcpus#*/}
 $DOMAIN_LINES
@@ -102,5 +103,5 @@ backend() { echo "/local/domain/0/backend/causeway/$(xl domid "$guest")/0"; }
 frontend() { echo "/local/domain/$(xl domid "$guest")/device/causeway/0"; }
 gone_frontend() { ! xenstore-exists "$(frontend)" > /dev/null 2>&1; }
 state_is() { [ "$(xenstore-read "$(frontend)/state" 2> /dev/null)" = "$1" ]; }
-# Whether an attach fails with a sentence that has these words.
-refused() { ! answer=$(attach "$guest" "${2:-64M}" 2>&1) && { echo "$type SAID $answer"; grep -q -- "$1" <<< "$answer"; }; }
+# refused WORDS [MEMORY]: whether an attach fails with a sentence that has these words.
+refused() { ! answer=$(MEMORY=${2:-64M} attach "$guest" 2>&1) && { echo "$type SAID $answer"; grep -q -- "$1" <<< "$answer"; }; }
