@@ -60,7 +60,7 @@ void BulkCompressor::GiveBack(std::unique_ptr<Workspace> workspace) {
   if (idle_.size() < kMostIdle) idle_.push_back(std::move(workspace));
 }
 
-// Parts from all over the piece, whose beginning may be of another kind than the rest.
+// Compresses a few parts that lie evenly over the piece, because its beginning alone may shrink otherwise than the rest.
 bool BulkCompressor::TrySample(std::span<const std::byte> bulk, Workspace& workspace) {
   constexpr size_t kPart = CompressionChoice::kSampleBytes / kSampleParts;
   const size_t step = (bulk.size() - kPart) / (kSampleParts - 1);

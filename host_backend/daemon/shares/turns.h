@@ -33,7 +33,8 @@ class Turns {
   enum class Pace { kStop, kSlow, kWatch, kFast, kAtOnce };  // until the next look
 
   Turns() = default;
-  // Without a thread of its own, in the time that `now` tells: whoever made it looks.
+  // For tests: this object has no thread of its own. Its owner calls Look() instead, and `now` takes the clock's place, so that a test
+  // decides what happens when.
   explicit Turns(uint64_t (*now)()) : now_(now), has_thread_(false) {}
   ~Turns();
   Turns(const Turns&) = delete;

@@ -27,8 +27,8 @@ enum class RecordKind : uint8_t {
 // Whether all fields that readers of that kind ask for are there and of their types. More fields do no harm: later versions
 // add them, and their readers do without them.
 bool HasForm(RecordKind kind, const Json& state);
-// Whether the descriptor is one that whoever takes it by that name can wait for: another would end the daemon, or keep it busy for ever.
-// Names that are not waited for may have any.
+// Whether the daemon can wait for this descriptor, where it waits for descriptors of that name: a file of another kind would end the daemon,
+// or keep it busy for ever. A descriptor of any other name passes, because nobody waits for it.
 bool HasSort(std::string_view name, int descriptor);
 // The field "opened_ns" of a session; no later than now.
 std::chrono::steady_clock::time_point OpenedOf(const Json& state);
