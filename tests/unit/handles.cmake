@@ -1,5 +1,6 @@
 # The worker's handle table.
 add_executable(handles_test handles_test.cc ${PROJECT_SOURCE_DIR}/host_backend/worker/objects/handles.cc
+  ${PROJECT_SOURCE_DIR}/host_backend/worker/objects/relatives.cc
   ${PROJECT_SOURCE_DIR}/host_backend/worker/objects/handle_endings.cc)
 target_link_libraries(handles_test PRIVATE causeway_ring causeway_options causeway_cuda_headers GTest::gtest_main)
 target_include_directories(handles_test PRIVATE ${PROJECT_SOURCE_DIR})
@@ -37,3 +38,8 @@ target_link_libraries(lanes_test PRIVATE causeway_ring GTest::gtest_main)
 target_include_directories(lanes_test PRIVATE ${PROJECT_SOURCE_DIR})
 add_test(NAME lanes COMMAND lanes_test)
 set_tests_properties(lanes PROPERTIES LABELS unit TIMEOUT 60)
+
+add_executable(relatives_test relatives_test.cc ${PROJECT_SOURCE_DIR}/host_backend/worker/objects/relatives.cc)
+target_link_libraries(relatives_test PRIVATE causeway_ring causeway_options causeway_cuda_headers GTest::gtest_main)
+add_test(NAME relatives COMMAND relatives_test)
+set_tests_properties(relatives PROPERTIES LABELS unit TIMEOUT 60)

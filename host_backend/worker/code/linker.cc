@@ -5,6 +5,7 @@
 
 #include "host_backend/worker/code/image.h"
 #include "host_backend/worker/code/jit_options.h"
+#include "host_backend/worker/process/one_thread.h"
 #include "host_backend/worker/session/blob.h"
 #include "host_backend/worker/session/session.h"
 #include "ivshmem_ring/messages/code_messages.h"
@@ -88,14 +89,26 @@ bool KeepLogs(Link& link, const std::shared_ptr<Call>& call) {
   return true;
 }
 
-// One call of the driver's linker at a time: that of 580.159.04 crashes when threads use it together,
-// natively too, although each has a link of its own.
-std::mutex linker_mutex;
+// All calls of the driver's linker are made by one thread. That of 580.159.04 keeps a link's memory with the thread that made the
+// link: a native program that makes a link on one thread and ends it on another is ended by signal 11, and one whose threads take
+// turns, each with links of its own, is sound. A guest's thread is not always served by the same thread of the worker.
+OneThread& LinkerThread() {
+  static auto& thread = *new OneThread;
+  return thread;
+}
 
 template <typename Function, typename... Arguments>
 CUresult AskLinker(Function function, Arguments... arguments) {
-  const std::lock_guard lock(linker_mutex);
-  return function(arguments...);
+  const Driver& driver = TheDriver();
+  CUcontext context = nullptr;
+  CUresult result = driver.cuCtxGetCurrent(&context);
+  if (result != CUDA_SUCCESS) return result;
+  LinkerThread().Do([&] {
+    result = driver.cuCtxSetCurrent(context);
+    if (result == CUDA_SUCCESS) result = function(arguments...);
+    driver.cuCtxSetCurrent(nullptr);  // it may end before the next call
+  });
+  return result;
 }
 
 }  // namespace

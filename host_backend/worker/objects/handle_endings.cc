@@ -122,6 +122,8 @@ void HandleTable::ForgetEnded(const Ending& ending, WireHandle spared) {
       const auto found = reverse.find(each.value);
       if (each.wire != spared && found != reverse.end() && found->second == each.wire)
         reverse_[static_cast<size_t>(each.kind)].erase(each.value);
+      if (each.wire != spared && (each.kind == HandleKind::kGraph || each.kind == HandleKind::kGraphExec))
+        relatives_.Forget(each.value);
     }
   }
 }
@@ -226,7 +228,7 @@ void HandleTable::CancelWithin(Ending& ending) {
     });
   }
   for (const EndingRef& each : cancelled) {
-    if (each->below != 0) exclusive_waits_.fetch_sub(1);
+    if (each->is_exclusive) exclusive_waits_.fetch_sub(1);
     ending.lost.insert(ending.lost.end(), each->ended.begin(), each->ended.end());
     ending.lost.insert(ending.lost.end(), each->lost.begin(), each->lost.end());
     ending.holders.insert(ending.holders.end(), each->holders.begin(), each->holders.end());
@@ -259,17 +261,21 @@ void HandleTable::Finish(const EndingRef& ending, bool has_ended, WireHandle spa
 
 void HandleTable::Leave(const EndingRef& ending) {
   if (ending->taken != 0) end_exclusive(ending->taken);
-  if (ending->below != 0) exclusive_waits_.fetch_sub(1);
+  if (ending->is_exclusive) exclusive_waits_.fetch_sub(1);
   std::erase(endings_, ending);
   ended_.notify_all();
 }
 
 // With mutex_ held.
 bool HandleTable::TakeExclusive(Ending& ending) {
-  if (ending.below == 0 || try_exclusive == nullptr) return true;
-  const WireHandle root = RootLocked(ending.below);
-  if (!try_exclusive(root)) return false;
-  ending.taken = root;
+  if (!ending.is_exclusive || try_exclusive == nullptr) return true;
+  const WireHandle root = ending.below != 0 ? RootLocked(ending.below) : 0;
+  const WireHandle relatives = relatives_.NameOf(root != 0 ? ValueOf(root) : ending.value);
+  // Whoever has relatives to itself has each of them: no request changes one without that name.
+  const WireHandle name = relatives != 0 ? relatives : root;
+  if (name == 0) return true;
+  if (!try_exclusive(name)) return false;
+  ending.taken = name;
   return true;
 }
 
@@ -306,9 +312,10 @@ CUresult HandleTable::EndObject(HandleKind kind, WireHandle wire, const void* va
     return CUDA_ERROR_INVALID_VALUE;
   if (endings_.size() + held_.size() >= kMostDeferred) return CUDA_ERROR_OUT_OF_MEMORY;
   const EndingRef ending = Suspend(kind, wire);
-  if (const auto parent = parents_.find(wire);
-      exclusive && parent != parents_.end() && RootLocked(wire) != wire) {
-    ending->below = parent->second;
+  if (exclusive) {
+    if (const auto parent = parents_.find(wire); parent != parents_.end() && RootLocked(wire) != wire)
+      ending->below = parent->second;
+    ending->is_exclusive = true;
     exclusive_waits_.fetch_add(1);  // before it is asked for: one that returns it looks here then
   }
   endings_.push_back(ending);

@@ -329,6 +329,36 @@ WireHandle HandleTable::RootLocked(WireHandle wire) const {
   return wire;
 }
 
+// Also of one that is just ending.
+const void* HandleTable::ValueOf(WireHandle wire) const {
+  const Entry* entry = At(WireIndex(wire));
+  const bool is_it =
+      entry != nullptr && (entry->wire.load() == wire || entry->spent == wire || entry->ending == wire);
+  return is_it ? entry->value.load() : nullptr;
+}
+
+WireHandle HandleTable::RelativesOf(WireHandle root) const {
+  const std::lock_guard lock(mutex_);
+  return relatives_.NameOf(ValueOf(root));
+}
+
+void HandleTable::JoinRelatives(std::span<const WireHandle> roots, const void* made) {
+  const std::lock_guard lock(mutex_);
+  const void* first = nullptr;
+  WireHandle name = 0;
+  for (const WireHandle root : roots) {
+    const void* value = ValueOf(root);
+    if (value == nullptr) continue;
+    if (first != nullptr) {
+      relatives_.Join(first, name, value);
+      continue;
+    }
+    first = value;
+    name = relatives_.NameOf(value) != 0 ? relatives_.NameOf(value) : root;
+  }
+  if (first != nullptr && made != nullptr) relatives_.Join(first, name, made);
+}
+
 bool HandleTable::IsWithin(WireHandle graph, WireHandle other) const {
   const std::lock_guard lock(mutex_);
   return IsAtOrBelow(graph, other);

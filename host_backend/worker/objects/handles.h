@@ -30,6 +30,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "host_backend/worker/objects/relatives.h"
 #include "ivshmem_ring/protocol/handle.h"
 #include "ivshmem_ring/transport/layout.h"
 
@@ -112,6 +113,11 @@ class HandleTable {
   Found ParentOf(Found object) const;
   // The topmost graph above a graph or node; of all else the object itself.
   WireHandle Root(WireHandle wire) const;
+  // The name of what the driver holds together with that root, which is a graph or an executable graph; 0: nothing (Relatives).
+  WireHandle RelativesOf(WireHandle root) const;
+  // The roots, and `made` if it is no null pointer, hold together in the driver from here on. The calling request has them all to
+  // itself, and nobody knows what was made.
+  void JoinRelatives(std::span<const WireHandle> roots, const void* made);
   // Whether a graph is another one, or lies in one of its nodes at any depth.
   bool IsWithin(WireHandle graph, WireHandle other) const;
   // Gives the object another parent, or none; nothing happens unless both are alive as they were found.
@@ -139,7 +145,7 @@ class HandleTable {
   using Call = std::function<CUresult()>;
   // Ends the object. If no other request uses it, `call` is made at once and its result comes back; after an
   // error the object lives on. Otherwise its last user makes the call, and CUDA_SUCCESS comes back.
-  // `exclusive`: the call must have the topmost object above to itself (ExclusiveUses). If the object does
+  // `exclusive`: the call must have the topmost object above to itself (ExclusiveUses), or its relatives. If the object does
   // not exist any more, or is another one than `value` by now, the result is InvalidHandleError.
   CUresult EndObject(HandleKind kind, WireHandle wire, const void* value, bool exclusive, Call call);
   // Whether the thread makes a call that was left over: what the request named that wanted it may be gone.
@@ -255,8 +261,9 @@ class HandleTable {
     bool was_spent = false;
     HandleKind kind = HandleKind::kNone;
     void* value = nullptr;
-    WireHandle below = 0;  // the call must have what is above this to itself; 0: nothing
-    WireHandle taken = 0;  // what it has
+    bool is_exclusive = false;  // the call must have what is above this, and its relatives, to itself
+    WireHandle below = 0;       // the first that is above it; 0: nothing
+    WireHandle taken = 0;       // what it has
     Call call;
     bool is_deferred = false, is_running = false;
   };
@@ -279,6 +286,7 @@ class HandleTable {
   void ForgetHolders(const Ending& ending);
   bool IsAtOrBelow(WireHandle wire, WireHandle other) const;  // with mutex_
   WireHandle RootLocked(WireHandle wire) const;
+  const void* ValueOf(WireHandle wire) const;
   bool TakeExclusive(Ending& ending);
   EndingRef Suspend(HandleKind kind, WireHandle wire);
   void Spend(Ending& ending);
@@ -319,6 +327,7 @@ class HandleTable {
   std::vector<EndingRef> held_;     // left to the ends of what remembers them; no request looks at these
   std::unordered_map<WireHandle, WireHandle> parents_;
   std::unordered_map<WireHandle, std::unordered_set<WireHandle>> children_;
+  Relatives relatives_;
   std::unordered_map<WireHandle, std::vector<Lost>> lost_;                  // by the owner that lives
   std::unordered_map<WireHandle, uint32_t> references_;                     // beyond the first
   std::unordered_map<WireHandle, std::unordered_set<WireHandle>> holds_;    // by holder

@@ -21,11 +21,13 @@ struct Named {
   bool is_prepared = false;
   bool is_capture = false, ends_capture = false;  // a graph of a capture is new; one is over
   WireHandle exclusive[kMostExclusive] = {};
-  WireHandle made = 0, reference = 0;  // graph or executable graph; texture or surface reference
+  uint32_t taken_count = 0;
+  WireHandle taken[2 * kMostExclusive] = {};  // those, and the names of their relatives
+  WireHandle made = 0, reference = 0;         // graph or executable graph; texture or surface reference
 
   void Reset() {
     context = code = graph = node = array = green = stream = {};
-    exclusive_count = 0;
+    exclusive_count = taken_count = 0;
     is_prepared = is_capture = ends_capture = false;
     made = reference = 0;
   }
@@ -53,6 +55,14 @@ struct Named {
     }
   }
   std::span<WireHandle> all_exclusive() { return {exclusive, exclusive_count}; }
+  std::span<WireHandle> all_taken() { return {taken, taken_count}; }
+  bool HasTaken(WireHandle wire) {
+    const auto known = all_taken();
+    return std::find(known.begin(), known.end(), wire) != known.end();
+  }
+  void AddTaken(WireHandle wire) {
+    if (!HasTaken(wire)) taken[taken_count++] = wire;
+  }
   // False: more than any call names.
   bool AddExclusive(WireHandle wire) {
     const auto known = all_exclusive();
@@ -89,6 +99,31 @@ bool NameCapturing() {
   if (named.is_prepared) return true;
   if (named.exclusive_count == 0) parts.clear();
   return named.AddExclusive(HandleTable::kCapturing);
+}
+
+// A launch takes the executable graph alone: it may wait for the GPU, and another launch may be what ends that wait.
+bool TakesRelatives() {
+  return !TraitsOf(static_cast<Op>(named.op)).Has(traits::kSubmits);
+}
+
+// The roots of what the message names, and their relatives.
+void NameTaken(const HandleTable& handles) {
+  named.taken_count = 0;
+  for (const WireHandle root : named.all_exclusive()) named.AddTaken(root);
+  if (!TakesRelatives()) return;
+  for (const WireHandle root : named.all_exclusive()) {
+    if (const WireHandle relatives = handles.RelativesOf(root)) named.AddTaken(relatives);
+  }
+}
+
+// Whether the roots have no relatives by another name than when they were taken.
+bool HasAllRelatives(const HandleTable& handles) {
+  const auto has = [&](WireHandle root) {
+    const WireHandle relatives = handles.RelativesOf(root);
+    return relatives == 0 || named.HasTaken(relatives);
+  };
+  const auto roots = named.all_exclusive();
+  return !TakesRelatives() || std::all_of(roots.begin(), roots.end(), has);
 }
 
 bool IsGraphPart(HandleKind kind) {
@@ -178,7 +213,7 @@ bool Objects::HasAny() const {
 
 void Objects::Yield() {
   if (!HasAny()) return;
-  exclusive_.Return(named.all_exclusive());
+  exclusive_.Return(named.all_taken());
   named.is_prepared = false;
   handles_.NoteReturned();
 }
@@ -261,9 +296,10 @@ void* Objects::ToEnd(HandleKind kind, WireHandle wire, Reader& r) {
 CUresult Objects::Prepare() {
   if (TouchesCaptures() && !NameCapturing()) return CUDA_ERROR_INVALID_VALUE;
   while (named.exclusive_count != 0 && !named.is_prepared) {
-    if (!exclusive_.Take(named.all_exclusive())) return CUDA_ERROR_DEINITIALIZED;
+    NameTaken(handles_);
+    if (!exclusive_.Take(named.all_taken())) return CUDA_ERROR_DEINITIALIZED;
     named.is_prepared = true;
-    // Another request may have put one of these graphs into another graph meanwhile.
+    // Another request may have put one of these graphs into another graph meanwhile, or made it another's relative.
     Named now;
     bool moved = false;
     for (const WireHandle wire : named.all_exclusive()) {
@@ -271,8 +307,9 @@ CUresult Objects::Prepare() {
       moved |= root != wire;
       now.AddExclusive(root);
     }
-    if (!moved) break;
-    exclusive_.Return(named.all_exclusive());
+    if (!moved && HasAllRelatives(handles_)) break;
+    exclusive_.Return(named.all_taken());
+    handles_.NoteReturned();
     named.is_prepared = false;
     named.exclusive_count = now.exclusive_count;
     std::copy_n(now.exclusive, now.exclusive_count, named.exclusive);
@@ -283,7 +320,10 @@ CUresult Objects::Prepare() {
     if (handles_.Find(WireKind(part.wire), part.wire) != part.value)
       return InvalidHandleError(WireKind(part.wire));
   }
-  return CheckNesting(handles_);
+  const CUresult nesting = CheckNesting(handles_);
+  if (nesting == CUDA_SUCCESS && named.exclusive_count > 1 && TakesRelatives())
+    handles_.JoinRelatives(named.all_exclusive(), nullptr);
+  return nesting;
 }
 
 CUresult Objects::End(HandleKind kind, WireHandle wire, const void* value, HandleTable::Call call) {
@@ -306,7 +346,8 @@ CUresult Objects::End(HandleKind kind, WireHandle wire, const void* value, Handl
     const CUresult result = SetCaller(static_cast<CUcontext>(context), mode);
     return result == CUDA_SUCCESS ? call() : result;
   };
-  return handles_.EndObject(kind, wire, value, IsGraphPart(kind), std::move(in_context));
+  const bool exclusive = IsGraphPart(kind) || kind == HandleKind::kGraphExec;
+  return handles_.EndObject(kind, wire, value, exclusive, std::move(in_context));
 }
 
 // What the books of captures, user objects and pools know of these goes before the call, because the driver may
@@ -383,7 +424,10 @@ Found Objects::OwnerOfPart(Found part) const {
 }
 
 void Objects::Bind(HandleKind kind, WireHandle wire, void* value, Writer& w) {
-  if (kind == HandleKind::kGraph || kind == HandleKind::kGraphExec) named.made = wire;
+  if (kind == HandleKind::kGraph || kind == HandleKind::kGraphExec) {
+    named.made = wire;
+    handles_.JoinRelatives(named.all_exclusive(), value);
+  }
   if (kind == HandleKind::kMemoryPool) {
     const std::lock_guard lock(pools_mutex_);
     made_pools_.insert(value);
