@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Everything in one command, without a GPU: installs what is missing, builds, runs the demo VM, then all tests.
 # usage: run_all.sh [--sanitizers] [--build DIR] [--jobs N]
-#   --sanitizers  also the product as Release, with its quick unit tests; by clang under ASan + UBSan with the tests
-#                 of ring and lanes, the soak program, protocol and guided fuzz tests; and the first three under TSan.
-#                 Tests of VMs, which leave a processor idle for half of their time, run beside these builds.
+#   --sanitizers  all of it as Release instead of RelWithDebInfo (a new build folder is configured so), and besides the product by clang,
+#                 under ASan + UBSan, with the tests of ring and lanes, the soak program, protocol and guided fuzz tests; and the
+#                 first three under TSan. Tests of VMs, which leave a processor idle for half of their time, run beside these builds.
 #   --long        also what takes more than three minutes by itself (ctest -L long)
 #   --jobs N      so many tests at a time (default 3: most of them wait); tests of VMs run one by one
-#   --build DIR   the build folder (default: build beside this folder; the others are DIR-release, DIR-clang and DIR-thread)
+#   --build DIR   the build folder (default: build beside this folder; the others are DIR-clang and DIR-thread)
 # What failed is named again at the end, with the last lines that it printed: the log is long.
 # The last line is "N passed, N failed, N skipped". Exits 0 only when nothing failed.
 set -euo pipefail
@@ -107,27 +107,13 @@ thread_build() {
 
 product="causewayd causeway causeway-bench causeway-worker guest_libcuda guest_libnvml"
 
-# The product as Release has to build; of its tests the quick ones run.
-release_build() {
-  local quick="layout_test ring_test waiter_test handles_test fatbin_test"
-  step "building as release"
-  # shellcheck disable=SC2086
-  if cmake -S "$root" -B "$build-release" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCAUSEWAY_UNITE=OFF > "$build/configure-release.log" 2>&1 &&
-    cmake --build "$build-release" --target $product $quick; then
-    run_tests "$build-release" -R "^(${quick// /|})$"
-  else
-    tail -n 20 "$build/configure-release.log" >&2
-    fail "building as release"
-  fi
-}
-
 # One build by clang serves three ends: the whole product has to build by it, its fuzzers are guided (each runs a fixed
 # number of executions over its corpus, with a seed that the log names), and all of it is under ASan and UBSan. Hardly
 # optimised: a fuzzer that runs for hours is (fuzz/run.sh), one that runs for seconds costs more to compile than to run.
 clang_build() {
   step "building by clang, under ASan and UBSan, with guided fuzzers"
   # shellcheck disable=SC2086
-  if cmake -S "$root" -B "$build-clang" -G Ninja -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DCAUSEWAY_FUZZ=ON -DCAUSEWAY_UNITE=OFF \
+  if cmake -S "$root" -B "$build-clang" -G Ninja -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DCAUSEWAY_FUZZ=ON -DCAUSEWAY_UNITE=ON \
     -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -DNDEBUG" > "$build/configure-clang.log" 2>&1 &&
     cmake --build "$build-clang" --target $product tests_under_address; then
     step "testing under ASan and UBSan"
@@ -139,7 +125,9 @@ clang_build() {
 }
 
 step "install, build and demo VM"
-if DEMO_UNITE=OFF DEMO_PROGRAMS=${DEMO_PROGRAMS:-all} "$root/vm_configs/demo.sh" "$build" < /dev/null; then
+type=RelWithDebInfo
+[ "$sanitizers" = no ] || type=Release
+if DEMO_UNITE=OFF DEMO_TYPE=$type DEMO_PROGRAMS=${DEMO_PROGRAMS:-all} "$root/vm_configs/demo.sh" "$build" < /dev/null; then
   passed=$((passed + 1))
 else
   fail "the demo"
@@ -158,7 +146,6 @@ if [ "$sanitizers" = yes ]; then
   step "tests of VMs, whose lines come after the builds"
   run_ctest "$build" "${vm_tests[@]}" > "$build/vm_tests.log" 2>&1 &
   vm_pid=$!
-  release_build
   clang_build
   thread_build
   step "waiting for the tests of VMs"

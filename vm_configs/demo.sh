@@ -5,6 +5,7 @@
 # usage: demo.sh [BUILD_DIR]
 # environment: DEMO_PROGRAMS="NAME..." of tests/programs, or "all" that need no real GPU; default: the ten below
 #              DEMO_UNITE=OFF  a new folder's sources are compiled one by one, as its tests and later changes want it
+#              DEMO_TYPE=Release  a new folder's CMAKE_BUILD_TYPE; default: RelWithDebInfo
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 build=${1:-$root/build}
@@ -37,7 +38,7 @@ mkdir -p "$build"
 # A new folder is built with as much debugging information as names functions and lines (with all of it the compiler takes a third
 # longer), and the sources of each folder together (one after the other they take twice as long).
 options=()
-[ -e "$build/CMakeCache.txt" ] || options+=("-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -g1 -DNDEBUG" -DCAUSEWAY_UNITE="${DEMO_UNITE:-ON}")
+[ -e "$build/CMakeCache.txt" ] || options+=("-DCMAKE_BUILD_TYPE=${DEMO_TYPE:-RelWithDebInfo}" "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=-O2 -g1 -DNDEBUG" -DCAUSEWAY_UNITE="${DEMO_UNITE:-ON}")
 cmake -S "$root" -B "$build" -G Ninja "${options[@]}" > "$build/configure.log" || { cat "$build/configure.log" >&2; exit 1; }
 # One of each kind: the others take as long again to build and to run.
 programs=${DEMO_PROGRAMS:-vector_add tiled_matmul reduction streams_threads graph_capture managed_variables host_register device_printf error_codes nvml_query}
