@@ -59,8 +59,8 @@ struct WorkerReady {
   uint64_t device_free_bytes;  // of GPU 0's memory, after the driver's start; 0: not known
   uint64_t api_hash;           // of the worker's rows
   uint32_t control_version;    // kWorkerControl
-  uint32_t
-      features;  // kAsksAgain, kNamesDevices, kTellsDevices, kWaitsForGuests, kCompresses; others are passed over
+  // kAsksAgain, kNamesDevices, kTellsDevices, kWaitsForGuests, kCompresses; others are passed over.
+  uint32_t features;
   char release[32];   // of the worker, as BuildStamp has it
   char text[488];     // failed: one sentence; otherwise the driver library's path
   char sandbox[256];  // what confines the worker, in words for the log

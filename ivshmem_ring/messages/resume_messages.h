@@ -47,8 +47,8 @@ static_assert(sizeof(ResumeGrant) == 64);
 
 struct ResumeRequest {
   SessionToken token;
-  uint64_t
-      attempt;  // grows with each connection that the guest makes for this session: what comes late, or again, is refused
+  // Grows with each connection that the guest makes for this session: what comes late, or again, is refused.
+  uint64_t attempt;
   uint64_t received;  // so many bytes of the host's frames
 };
 static_assert(sizeof(ResumeRequest) == 64 && sizeof(ResumeRequest) <= sizeof(OpenBlock::reserved));

@@ -105,6 +105,9 @@ hash=${worker#causeway-worker-} hash=${hash%%_*}
 quietly dpkg -i "/packages/$worker" /packages/causeway-host_$version-1_amd64.deb
 expect "the folder of workers" "$(ls "$root/usr/libexec/causeway/workers")" "$hash"
 expect "the worker's release" "$(cat "$root/usr/libexec/causeway/workers/$hash/release")" "$version"
+expect "licences of the libraries in the host's programs" "$(ls "$root/usr/share/doc/causeway-host/libraries" | tr '\n' ' ')" \
+  "libcli11-dev libfmt-dev liblz4-dev libpugixml-dev libseccomp-dev libspdlog-dev libssl-dev libtomlplusplus-dev libzstd-dev nlohmann-json3-dev zlib1g-dev "
+expect "licences of those in the worker" "$(ls "$root/usr/share/doc/causeway-worker-$hash/libraries" | wc -l)" 7
 # Those of older releases, which outlive the upgrade.
 mkdir "$root/packages/older"
 for older in 0123456789abcdef 1111111111111111 2222222222222222; do "$here/older_packages.py" "$older" "$root/packages/older" "$packages/$worker"; done

@@ -24,8 +24,8 @@ inline constexpr uint64_t kGrantLifeNs = 50'000'000;
 struct GrantWords {
   alignas(64) std::atomic<uint32_t> grant;  // a Grant; also what waiting threads sleep on
   std::atomic<uint32_t> openings;           // how often it became kOpen: what passed meanwhile has no marks
-  alignas(
-      64) std::atomic<uint64_t> seen_ns;  // CLOCK_MONOTONIC of the daemon's last look, while anybody waits
+  // CLOCK_MONOTONIC of the daemon's last look, while anybody waits.
+  alignas(64) std::atomic<uint64_t> seen_ns;
   // How long the GPU is to serve each process of the VM before it looks at the next one; 0: as the driver has set it.
   std::atomic<uint32_t> slice_us;
   // Grows when another VM comes while this one is kOpen or kAsleep, and with each other slice; what a thread of the worker
@@ -45,8 +45,8 @@ struct TurnWords {
   std::atomic<uint32_t> unmarked;               // records since the last mark
   // A mark is a number that the GPU writes when all before it is done; it is outstanding while the two differ.
   std::atomic<uint32_t> sent[kTurnMarks];
-  std::atomic<uint32_t>
-      slice_us;  // GrantWords::slice_us, once the GPU obeys; 0: it does not, or the driver's own
+  // GrantWords::slice_us, once the GPU obeys; 0: it does not, or the driver's own.
+  std::atomic<uint32_t> slice_us;
   alignas(64) std::atomic<uint32_t> done[kTurnMarks];  // written by the GPU
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
