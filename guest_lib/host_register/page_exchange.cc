@@ -2,7 +2,7 @@
 #include "guest_lib/host_register/page_exchange.h"
 
 #include <fcntl.h>
-#include <immintrin.h>
+#include <xmmintrin.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/mman.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guest_lib/process/copy_threads.h"
 
-#include <immintrin.h>
+#include <xmmintrin.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guest_lib/staging/queued_copy.h"
 
-#include <immintrin.h>
+#include <xmmintrin.h>
 
 #include <algorithm>
 #include <atomic>

@@ -5,7 +5,7 @@
 //
 // Threads: a Waiter, a WaitHistory and a SpinBudget belong to one thread at a time.
 #pragma once
-#include <immintrin.h>
+#include <xmmintrin.h>
 
 #include <cstdint>
 #include <mutex>

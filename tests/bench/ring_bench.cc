@@ -3,7 +3,7 @@
 // rings and over TCP on the loopback. The other process is forked for each measurement.
 #include <arpa/inet.h>
 #include <benchmark/benchmark.h>
-#include <immintrin.h>
+#include <xmmintrin.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>

@@ -5,7 +5,7 @@
 //
 //   LD_LIBRARY_PATH=FOLDER_OF_LIBCUDA tests/bench/staging_bench [MOST_MIB]
 #include <cuda.h>
-#include <immintrin.h>
+#include <xmmintrin.h>
 #include <time.h>
 
 #include <algorithm>

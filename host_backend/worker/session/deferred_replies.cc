@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/worker/session/deferred_replies.h"
 
-#include <immintrin.h>
+#include <xmmintrin.h>
 #include <sched.h>
 
 #include "host_backend/worker/session/session.h"
