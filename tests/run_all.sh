@@ -136,7 +136,7 @@ clang_build() {
 step "install, build and demo VM"
 type=RelWithDebInfo
 [ "$sanitizers" = no ] || type=Release
-if DEMO_UNITE=software_gpu DEMO_TYPE=$type DEMO_PROGRAMS=${DEMO_PROGRAMS:-all} "$root/vm_configs/demo.sh" "$build" < /dev/null; then
+if DEMO_UNITE=tools DEMO_TYPE=$type DEMO_PROGRAMS=${DEMO_PROGRAMS:-all} "$root/vm_configs/demo.sh" "$build" < /dev/null; then
   passed=$((passed + 1))
 else
   fail "the demo"
@@ -144,7 +144,7 @@ fi
 # The demo has built what it runs. Without a build there is nothing to test.
 step "building the tests"
 # The structure's test reads the object of each source, which demo.sh by itself does not make.
-cmake -S "$root" -B "$build" -DCAUSEWAY_UNITE=software_gpu > "$build/configure.log" && cmake --build "$build" || { fail "building"; finish; }
+cmake -S "$root" -B "$build" -DCAUSEWAY_UNITE=tools > "$build/configure.log" && cmake --build "$build" || { fail "building"; finish; }
 
 step "tests without VMs"
 run_tests "$build" -j "$jobs" -LE "^(vm$without)\$"

@@ -4,8 +4,8 @@
 # in it on the software GPU of the host.
 # usage: demo.sh [BUILD_DIR]
 # environment: DEMO_PROGRAMS="NAME..." of tests/programs, or "all" that need no real GPU; default: the ten below
-#              DEMO_UNITE=OFF  a new folder's sources are compiled one by one, as later changes want it; software_gpu: all but those of
-#                              the software GPU, as the tests want it
+#              DEMO_UNITE=OFF  a new folder's sources are compiled one by one, as later changes want it; tools: all but those of tools/
+#                              and of the software GPU, as the tests want it
 #              DEMO_TYPE=Release  a new folder's CMAKE_BUILD_TYPE; default: RelWithDebInfo
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)

@@ -2,12 +2,12 @@
 #include "guest_lib/host_register/page_exchange.h"
 
 #include <fcntl.h>
-#include <xmmintrin.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
+#include <xmmintrin.h>
 
 #include <algorithm>
 #include <array>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guest_lib/process/copy_threads.h"
 
-#include <xmmintrin.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xmmintrin.h>
 
 #include <algorithm>
 #include <condition_variable>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guest_lib/staging/staged_copy.h"
 
-#include <xmmintrin.h>
 #include <sched.h>
+#include <xmmintrin.h>
 
 #include <algorithm>
 #include <atomic>

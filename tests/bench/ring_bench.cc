@@ -3,7 +3,6 @@
 // rings and over TCP on the loopback. The other process is forked for each measurement.
 #include <arpa/inet.h>
 #include <benchmark/benchmark.h>
-#include <xmmintrin.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -11,6 +10,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <xmmintrin.h>
 
 #include <algorithm>
 #include <chrono>

@@ -5,8 +5,8 @@
 //
 //   LD_LIBRARY_PATH=FOLDER_OF_LIBCUDA tests/bench/staging_bench [MOST_MIB]
 #include <cuda.h>
-#include <xmmintrin.h>
 #include <time.h>
+#include <xmmintrin.h>
 
 #include <algorithm>
 #include <atomic>

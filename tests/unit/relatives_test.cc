@@ -22,8 +22,16 @@ TEST(Relatives, TwoFamiliesBecomeOneByTheFirstName) {
   relatives.Join(&kGraphs[2], 12, &kGraphs[3]);
   EXPECT_EQ(relatives.NameOf(&kGraphs[1]), 10u);
   EXPECT_EQ(relatives.NameOf(&kGraphs[3]), 12u);
-  relatives.Join(&kGraphs[1], 10, &kGraphs[3]);
+  EXPECT_EQ(relatives.Join(&kGraphs[1], 10, &kGraphs[3]), 10u);
   for (const int i : {0, 1, 2, 3}) EXPECT_EQ(relatives.NameOf(&kGraphs[i]), 10u) << i;
+}
+
+TEST(Relatives, TheFewerGetTheNameOfTheMore) {
+  Relatives relatives;
+  for (const int i : {1, 2, 3}) EXPECT_EQ(relatives.Join(&kGraphs[0], 10, &kGraphs[i]), 10u);
+  EXPECT_EQ(relatives.Join(&kGraphs[4], 14, &kGraphs[5]), 14u);
+  EXPECT_EQ(relatives.Join(&kGraphs[4], 14, &kGraphs[2]), 10u);
+  for (const char& graph : kGraphs) EXPECT_EQ(relatives.NameOf(&graph), 10u);
 }
 
 TEST(Relatives, OneThatEndsLeavesTheOthersTogether) {

@@ -10,7 +10,6 @@
 namespace causeway::bench {
 namespace {
 
-constexpr int kReadyLimitMs = 90'000;
 constexpr int kFinishLimitMs = 60'000;
 constexpr double kHeadStartMs = 50;  // until all have been asked
 

@@ -14,6 +14,7 @@ namespace causeway::bench {
 
 enum Side { kNative, kGuest, kSides };
 inline constexpr const char* kSideNames[kSides] = {"native", "causeway"};
+inline constexpr int kReadyLimitMs = 90'000;  // until a probe, or a daemon's spares, are ready
 
 struct ProbePlan {
   std::string program;

@@ -16,13 +16,11 @@
 namespace causeway::bench {
 namespace {
 
-constexpr int kReadyLimitMs = 90'000;
 constexpr int kFigureLimitMs = 60'000;
 constexpr int kIdleLimitMs = 60'000;  // until idle sessions are there
 constexpr int kCalmLimitMs = 20'000;  // until the daemon has nothing to do for them
 constexpr size_t kIdleAtOnce = 8;     // that start together
 constexpr size_t kIdleRoom = 4;       // that end where no more could be started
-constexpr uint64_t kMib = 1u << 20;
 
 // By name or id, as a pattern or as a part of it; `patterns` are separated by |.
 bool IsWanted(const Figure& figure, std::string_view patterns) {
@@ -161,7 +159,7 @@ Result<double> BenchRun::SamplePairFor(double length_ms, const Row& row, Side si
     const auto probe = Probe(side, i);
     if (!probe.ok()) return Error{probe.error()};
     probes[i] = probe.value();
-    const uint64_t bytes = options_.quick ? 16 * kMib : share || i == 1 ? 16 * kMib : 1024 * kMib;
+    const uint64_t bytes = options_.quick || share || i == 1 ? uint64_t{16} << 20 : uint64_t{1024} << 20;
     const auto made = probes[i]->Measure("make:" + std::to_string(bytes), kFigureLimitMs);
     if (!made.ok()) return made;
   }

@@ -22,7 +22,7 @@ namespace causeway::containers {
 namespace {
 
 constexpr size_t kMostBytes = 32u << 20;
-constexpr unsigned kLimitS = 120;  // twice ldconfig's minute
+constexpr unsigned kHookLimitS = 120;  // twice ldconfig's minute
 
 std::string ReadAll(int fd) {
   std::string text;
@@ -77,7 +77,7 @@ void LimitTime() {
   sigaddset(&late, SIGALRM);
   sigprocmask(SIG_UNBLOCK, &late, nullptr);
   signal(SIGALRM, EndLate);
-  alarm(kLimitS);
+  alarm(kHookLimitS);
 }
 
 int Main() {

@@ -24,7 +24,7 @@
 namespace causeway::containers {
 namespace {
 
-constexpr unsigned kLimitS = 60;
+constexpr unsigned kLdconfigLimitS = 60;
 constexpr size_t kMostSaid = 1024;
 constexpr unsigned kMostDescriptors = 1u << 20;  // the kernel's limit (fs.nr_open) where nobody has raised it
 constexpr off_t kMostProgramBytes = 64 << 20;
@@ -91,7 +91,7 @@ bool GiveUpRights() {
 [[noreturn]] void Child(int program, int said, const std::function<void(std::string* why)>& enter) {
   // A signal that is not handled ends ldconfig, too, whatever the image lets it read.
   signal(SIGALRM, SIG_DFL);
-  alarm(kLimitS);
+  alarm(kLdconfigLimitS);
   dup2(said, STDOUT_FILENO);
   dup2(said, STDERR_FILENO);
   std::string why;
@@ -149,7 +149,7 @@ std::string RunApart(int program, const std::function<void(std::string* why)>& e
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
   if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
-    return "ldconfig did not end within " + std::to_string(kLimitS) + " s";
+    return "ldconfig did not end within " + std::to_string(kLdconfigLimitS) + " s";
   while (!said.empty() && said.back() == '\n') said.pop_back();
   return said.empty() ? "ldconfig failed" : "the loader's cache cannot be made: " + said;
 }

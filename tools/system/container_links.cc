@@ -8,7 +8,7 @@
 namespace causeway::doctor {
 namespace {
 
-constexpr char kLink[] = "containers";
+constexpr char kContainers[] = "containers";
 
 bool HasRuntime(const machine::Machine& machine) {
   for (const char* program : {"podman", "docker", "containerd", "crun", "runc"}) {
@@ -49,27 +49,27 @@ void CheckContainers(const machine::Machine& machine, bool guest, const std::str
   const std::string write = std::string("causeway cdi --output ") + (file.empty() ? cdi::kUsualFile : file);
   if (file.empty()) {
     if (HasRuntime(machine))
-      chain->Skip(kLink, "No container can have the GPU until this is done: " + write + ".");
+      chain->Skip(kContainers, "No container can have the GPU until this is done: " + write + ".");
     return;
   }
   const auto wanted = cdi::Specification(machine, guest, config);
   if (!wanted.ok()) {
-    chain->Broken(kLink, "Containers cannot have the GPU. " + wanted.error(), "what the sentence says");
+    chain->Broken(kContainers, "Containers cannot have the GPU. " + wanted.error(), "what the sentence says");
     return;
   }
   if (machine.Read(file).value_or("") != wanted.value()) {
-    chain->Broken(kLink,
+    chain->Broken(kContainers,
                   file + " is not what this system needs, so that containers get no GPU or do not start.",
                   write);
     return;
   }
   if (machine.lives() && !HasSocket(machine, wanted.value())) {
     chain->Broken(
-        kLink, "The socket that containers get is not there: causewayd has not made it.",
+        kContainers, "The socket that containers get is not there: causewayd has not made it.",
         machine.HasSystemd() ? "systemctl restart causewayd.service" : "end causewayd and start it again");
     return;
   }
-  chain->Fine(kLink, "Containers get the GPU by " + file + ".");
+  chain->Fine(kContainers, "Containers get the GPU by " + file + ".");
 }
 
 }  // namespace causeway::doctor

@@ -22,7 +22,7 @@ namespace {
 using machine::Trimmed;
 
 constexpr int kCheckMs = 20'000;
-constexpr char kReinstall[] = "apt-get install --reinstall causeway-host";
+constexpr char kReinstallHost[] = "apt-get install --reinstall causeway-host";
 
 // What of the configuration the other links need.
 struct Configuration {
@@ -44,7 +44,7 @@ bool CheckPrograms(const machine::Machine& machine, const std::string& folder, C
     const auto found = machine.Stat(folder + "/" + name);
     if (found && (found->st_mode & 0111) != 0) continue;
     chain->Broken("programs", folder + "/" + name + (found ? " is not executable." : " is missing."),
-                  kReinstall);
+                  kReinstallHost);
     return false;
   }
   chain->Fine("programs", "causewayd and its worker are in " + folder + ".");

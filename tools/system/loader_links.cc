@@ -9,7 +9,7 @@ namespace {
 
 constexpr char kFolder[] = "/usr/lib/causeway";
 constexpr char kOwnFile[] = "00-causeway.conf";
-constexpr char kReinstall[] = "apt-get install --reinstall causeway-guest";
+constexpr char kReinstallGuest[] = "apt-get install --reinstall causeway-guest";
 
 // Both libraries, and the names without a number, by which Numba asks.
 bool CheckFiles(const machine::Machine& machine, Chain* chain) {
@@ -17,11 +17,11 @@ bool CheckFiles(const machine::Machine& machine, Chain* chain) {
     const std::string path = std::string(kFolder) + "/" + name;
     const auto text = machine.Read(path);
     if (!text) {
-      chain->Broken("library", path + " is missing.", kReinstall);
+      chain->Broken("library", path + " is missing.", kReinstallGuest);
       return false;
     }
     if (!text->starts_with("\177ELF")) {
-      chain->Broken("library", path + " is no library: its file is damaged.", kReinstall);
+      chain->Broken("library", path + " is no library: its file is damaged.", kReinstallGuest);
       return false;
     }
   }

@@ -2,6 +2,7 @@
 // The run-time linker. A link's log buffers and option values live here as long as it does, because the
 // driver writes to them until cuLinkDestroy; each reply carries what a call changed.
 #include <mutex>
+#include <system_error>
 
 #include "host_backend/worker/code/image.h"
 #include "host_backend/worker/code/jit_options.h"
@@ -97,17 +98,30 @@ OneThread& LinkerThread() {
   return thread;
 }
 
+// The linker's thread has the context and the capture mode of the thread that asks.
 template <typename Function, typename... Arguments>
 CUresult AskLinker(Function function, Arguments... arguments) {
   const Driver& driver = TheDriver();
   CUcontext context = nullptr;
   CUresult result = driver.cuCtxGetCurrent(&context);
   if (result != CUDA_SUCCESS) return result;
-  LinkerThread().Do([&] {
-    result = driver.cuCtxSetCurrent(context);
-    if (result == CUDA_SUCCESS) result = function(arguments...);
-    driver.cuCtxSetCurrent(nullptr);  // it may end before the next call
-  });
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  const bool has_mode = Has(driver.cuThreadExchangeStreamCaptureMode);
+  if (has_mode) {
+    driver.cuThreadExchangeStreamCaptureMode(&mode);  // there is no other way to ask for it
+    CUstreamCaptureMode back = mode;
+    driver.cuThreadExchangeStreamCaptureMode(&back);
+  }
+  try {
+    LinkerThread().Do([&] {
+      if (has_mode) driver.cuThreadExchangeStreamCaptureMode(&mode);
+      result = driver.cuCtxSetCurrent(context);
+      if (result == CUDA_SUCCESS) result = function(arguments...);
+      driver.cuCtxSetCurrent(nullptr);  // it may end before the next call
+    });
+  } catch (const std::system_error&) {  // no thread could be started
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
   return result;
 }
 

@@ -260,7 +260,7 @@ void HandleTable::Finish(const EndingRef& ending, bool has_ended, WireHandle spa
 }
 
 void HandleTable::Leave(const EndingRef& ending) {
-  if (ending->taken != 0) end_exclusive(ending->taken);
+  ReturnExclusive(*ending);
   if (ending->is_exclusive) exclusive_waits_.fetch_sub(1);
   std::erase(endings_, ending);
   ended_.notify_all();
@@ -269,14 +269,27 @@ void HandleTable::Leave(const EndingRef& ending) {
 // With mutex_ held.
 bool HandleTable::TakeExclusive(Ending& ending) {
   if (!ending.is_exclusive || try_exclusive == nullptr) return true;
-  const WireHandle root = ending.below != 0 ? RootLocked(ending.below) : 0;
-  const WireHandle relatives = relatives_.NameOf(root != 0 ? ValueOf(root) : ending.value);
-  // Whoever has relatives to itself has each of them: no request changes one without that name.
-  const WireHandle name = relatives != 0 ? relatives : root;
-  if (name == 0) return true;
-  if (!try_exclusive(name)) return false;
-  ending.taken = name;
+  // Whoever has relatives to itself has each of them: no request changes one without that name. What is moved into another graph
+  // becomes its relative.
+  const WireHandle relatives = relatives_.NameOf(ending.root.value);
+  const WireHandle name = relatives != 0 ? relatives : ending.root.wire;
+  const WireHandle wanted[] = {name, is_capturing != nullptr && is_capturing() ? kCapturing : WireHandle{0}};
+  for (size_t i = 0; i < ending.taken.size(); ++i) {
+    if (wanted[i] == 0) continue;
+    if (!try_exclusive(wanted[i])) {
+      ReturnExclusive(ending);
+      return false;
+    }
+    ending.taken[i] = wanted[i];
+  }
   return true;
+}
+
+void HandleTable::ReturnExclusive(Ending& ending) {
+  for (WireHandle& taken : ending.taken) {
+    if (taken != 0) end_exclusive(taken);
+    taken = 0;
+  }
 }
 
 uint64_t HandleTable::deferred() const {
@@ -313,8 +326,9 @@ CUresult HandleTable::EndObject(HandleKind kind, WireHandle wire, const void* va
   if (endings_.size() + held_.size() >= kMostDeferred) return CUDA_ERROR_OUT_OF_MEMORY;
   const EndingRef ending = Suspend(kind, wire);
   if (exclusive) {
-    if (const auto parent = parents_.find(wire); parent != parents_.end() && RootLocked(wire) != wire)
-      ending->below = parent->second;
+    // By itself an object that nobody uses needs no name: it has relatives, or lies in a graph, or is the stream of a capture.
+    ending->root = RootLocked(wire);
+    if (ending->root.wire == wire) ending->root = {0, ending->value};
     ending->is_exclusive = true;
     exclusive_waits_.fetch_add(1);  // before it is asked for: one that returns it looks here then
   }
@@ -394,7 +408,9 @@ CUresult HandleTable::CallThatMayEnd(WireHandle wire, const Call& call, bool (*h
   lock.unlock();
   const CUresult result = call();
   lock.lock();
-  Finish(ending, has_ended(result), 0);
+  const bool ended = has_ended(result);
+  if (ended) CancelWithin(*ending);  // what was left to a last user in there has ended with it
+  Finish(ending, ended, 0);
   return result;
 }
 

@@ -209,12 +209,17 @@ void* HandleTable::UseToEnd(HandleKind kind, WireHandle wire) {
   return WireKind(wire) == kind && entry != nullptr && entry->spent == wire ? entry->value.load() : nullptr;
 }
 
-bool HandleTable::Bind(HandleKind kind, WireHandle wire, void* value, Found parent) {
+bool HandleTable::Bind(HandleKind kind, WireHandle wire, void* value, Found parent,
+                       std::span<const Found> relatives) {
   Mine();
   std::unique_lock lock(mutex_);
   // A pointer that the driver gives again is of an object whose end it has executed: little of that is left.
   ended_.wait(lock, [&] { return !IsKnown(kind, value) || !IsJustEnding(kind, value); });
-  return BindLocked(kind, wire, value, parent);
+  if (!BindLocked(kind, wire, value, parent)) return false;
+  const Found* first = nullptr;
+  const WireHandle name = JoinLocked(relatives, &first);
+  if (first != nullptr) relatives_.Join(first->value, name, value);
+  return true;
 }
 
 WireHandle HandleTable::BindOrKnown(HandleKind kind, WireHandle fresh, void* value, Found parent,
@@ -261,6 +266,8 @@ bool HandleTable::BindLocked(HandleKind kind, WireHandle wire, void* value, Foun
   // Nothing is its own owner, also not by a number that is bound again.
   if (IsAtOrBelow(parent.wire, wire) || (old != 0 && IsAtOrBelow(parent.wire, old))) return false;
   if (old != 0 && !Lose(old)) return false;
+  // One of the same pointer may have ended without a word, with a capture that failed.
+  if (kind == HandleKind::kGraph || kind == HandleKind::kGraphExec) relatives_.Forget(value);
   entry->value.store(value, std::memory_order_relaxed);
   entry->kind.store(kind, std::memory_order_relaxed);
   entry->wire.store(wire, std::memory_order_release);  // partner: Find
@@ -315,48 +322,48 @@ Found HandleTable::ParentOf(Found object) const {
   return parent != nullptr ? Found{found->second, parent->value.load()} : Found{};
 }
 
-WireHandle HandleTable::Root(WireHandle wire) const {
+Found HandleTable::Root(WireHandle wire) const {
   const std::lock_guard lock(mutex_);
   return RootLocked(wire);
 }
 
-WireHandle HandleTable::RootLocked(WireHandle wire) const {
+Found HandleTable::RootLocked(WireHandle wire) const {
   for (auto above = parents_.find(wire); above != parents_.end(); above = parents_.find(wire)) {
     const HandleKind kind = WireKind(above->second);
     if (kind != HandleKind::kGraph && kind != HandleKind::kGraphNode) break;
     wire = above->second;
   }
-  return wire;
-}
-
-// Also of one that is just ending.
-const void* HandleTable::ValueOf(WireHandle wire) const {
   const Entry* entry = At(WireIndex(wire));
   const bool is_it =
       entry != nullptr && (entry->wire.load() == wire || entry->spent == wire || entry->ending == wire);
-  return is_it ? entry->value.load() : nullptr;
+  return {wire, is_it ? entry->value.load() : nullptr};
 }
 
-WireHandle HandleTable::RelativesOf(WireHandle root) const {
+WireHandle HandleTable::RelativesOf(const void* root) const {
   const std::lock_guard lock(mutex_);
-  return relatives_.NameOf(ValueOf(root));
+  return relatives_.NameOf(root);
 }
 
-void HandleTable::JoinRelatives(std::span<const WireHandle> roots, const void* made) {
+void HandleTable::JoinRelatives(std::span<const Found> roots) {
   const std::lock_guard lock(mutex_);
-  const void* first = nullptr;
+  const Found* first = nullptr;
+  JoinLocked(roots, &first);
+}
+
+// Their common name, and one of them; null: there are none.
+WireHandle HandleTable::JoinLocked(std::span<const Found> roots, const Found** first) {
   WireHandle name = 0;
-  for (const WireHandle root : roots) {
-    const void* value = ValueOf(root);
-    if (value == nullptr) continue;
-    if (first != nullptr) {
-      relatives_.Join(first, name, value);
-      continue;
+  for (const Found& root : roots) {
+    const HandleKind kind = WireKind(root.wire);
+    if (root.value == nullptr || (kind != HandleKind::kGraph && kind != HandleKind::kGraphExec)) continue;
+    if (*first == nullptr) {
+      *first = &root;
+      name = relatives_.NameOf(root.value) != 0 ? relatives_.NameOf(root.value) : root.wire;
+    } else {
+      name = relatives_.Join((*first)->value, name, root.value);
     }
-    first = value;
-    name = relatives_.NameOf(value) != 0 ? relatives_.NameOf(value) : root;
   }
-  if (first != nullptr && made != nullptr) relatives_.Join(first, name, made);
+  return name;
 }
 
 bool HandleTable::IsWithin(WireHandle graph, WireHandle other) const {

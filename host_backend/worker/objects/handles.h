@@ -19,6 +19,7 @@
 // has it, and is left out where no other thread executes a request. The same pair of steps wakes the last
 // user: an end that has to wait marks the records that it waits for and looks again.
 #pragma once
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -99,8 +100,10 @@ class HandleTable {
   }
   // A kernel (kKernel) is found as a function as well. The calling thread's request uses the object from
   // here. False if the number is out of range, of another kind or of an object that is just ending, or if the
-  // parent, with which the driver ends this object, is not alive as the request has found it.
-  bool Bind(HandleKind kind, WireHandle wire, void* value, Found parent = {});
+  // parent, with which the driver ends this object, is not alive as the request has found it. `relatives`: roots as of JoinRelatives
+  // with which a new graph or executable graph holds together.
+  bool Bind(HandleKind kind, WireHandle wire, void* value, Found parent = {},
+            std::span<const Found> relatives = {});
   // As Use, for one that is to end: a spent one is found as well.
   void* UseToEnd(HandleKind kind, WireHandle wire);
   // The number that is bound to the driver's pointer, or `fresh`, which it becomes; 0 if that cannot be.
@@ -111,13 +114,13 @@ class HandleTable {
   void Unbind(WireHandle wire);
   // What the object ends with; none if it is not alive as it was found.
   Found ParentOf(Found object) const;
-  // The topmost graph above a graph or node; of all else the object itself.
-  WireHandle Root(WireHandle wire) const;
-  // The name of what the driver holds together with that root, which is a graph or an executable graph; 0: nothing (Relatives).
-  WireHandle RelativesOf(WireHandle root) const;
-  // The roots, and `made` if it is no null pointer, hold together in the driver from here on. The calling request has them all to
-  // itself, and nobody knows what was made.
-  void JoinRelatives(std::span<const WireHandle> roots, const void* made);
+  // The topmost graph above a graph or node; of all else the object itself. Its value counts as long as the calling request uses
+  // the object: numbers may become others' meanwhile.
+  Found Root(WireHandle wire) const;
+  // The name of what the driver holds together with a graph or an executable graph; 0: nothing (Relatives).
+  WireHandle RelativesOf(const void* root) const;
+  // The roots hold together in the driver from here on. The calling request uses them, and has them all to itself.
+  void JoinRelatives(std::span<const Found> roots);
   // Whether a graph is another one, or lies in one of its nodes at any depth.
   bool IsWithin(WireHandle graph, WireHandle other) const;
   // Gives the object another parent, or none; nothing happens unless both are alive as they were found.
@@ -164,6 +167,8 @@ class HandleTable {
   // Asked before a call that was left over is made; false: not yet. Told after it. Set before threads start.
   std::function<bool(WireHandle)> try_exclusive;
   std::function<void(WireHandle)> end_exclusive;
+  // Whether anything is captured: exclusive ends then take all captures as well (kCapturing).
+  std::function<bool()> is_capturing;
   // Streams, graphs and memory pools, which other books than this table know by their pointers.
   struct Ended {
     HandleKind kind;
@@ -261,9 +266,9 @@ class HandleTable {
     bool was_spent = false;
     HandleKind kind = HandleKind::kNone;
     void* value = nullptr;
-    bool is_exclusive = false;  // the call must have what is above this, and its relatives, to itself
-    WireHandle below = 0;       // the first that is above it; 0: nothing
-    WireHandle taken = 0;       // what it has
+    bool is_exclusive = false;  // the call must have the topmost object and its relatives to itself
+    Found root{};               // that object, which uses or ends keep
+    std::array<WireHandle, 2> taken = {};  // what it has
     Call call;
     bool is_deferred = false, is_running = false;
   };
@@ -285,9 +290,10 @@ class HandleTable {
   void ForgetHolder(WireHandle holder);
   void ForgetHolders(const Ending& ending);
   bool IsAtOrBelow(WireHandle wire, WireHandle other) const;  // with mutex_
-  WireHandle RootLocked(WireHandle wire) const;
-  const void* ValueOf(WireHandle wire) const;
+  Found RootLocked(WireHandle wire) const;
+  WireHandle JoinLocked(std::span<const Found> roots, const Found** first);
   bool TakeExclusive(Ending& ending);
+  void ReturnExclusive(Ending& ending);
   EndingRef Suspend(HandleKind kind, WireHandle wire);
   void Spend(Ending& ending);
   void CancelWithin(Ending& ending);

@@ -20,7 +20,7 @@ struct Named {
   uint16_t op = 0;
   bool is_prepared = false;
   bool is_capture = false, ends_capture = false;  // a graph of a capture is new; one is over
-  WireHandle exclusive[kMostExclusive] = {};
+  Found exclusive[kMostExclusive] = {};           // the roots (HandleTable::Root)
   uint32_t taken_count = 0;
   WireHandle taken[2 * kMostExclusive] = {};  // those, and the names of their relatives
   WireHandle made = 0, reference = 0;         // graph or executable graph; texture or surface reference
@@ -54,7 +54,7 @@ struct Named {
         return nullptr;
     }
   }
-  std::span<WireHandle> all_exclusive() { return {exclusive, exclusive_count}; }
+  std::span<Found> all_exclusive() { return {exclusive, exclusive_count}; }
   std::span<WireHandle> all_taken() { return {taken, taken_count}; }
   bool HasTaken(WireHandle wire) {
     const auto known = all_taken();
@@ -64,11 +64,12 @@ struct Named {
     if (!HasTaken(wire)) taken[taken_count++] = wire;
   }
   // False: more than any call names.
-  bool AddExclusive(WireHandle wire) {
-    const auto known = all_exclusive();
-    if (std::find(known.begin(), known.end(), wire) != known.end()) return true;
+  bool AddExclusive(Found root) {
+    for (const Found& known : all_exclusive()) {
+      if (known.wire == root.wire) return true;
+    }
     if (exclusive_count == kMostExclusive) return false;
-    exclusive[exclusive_count++] = wire;
+    exclusive[exclusive_count++] = root;
     return true;
   }
 };
@@ -98,28 +99,29 @@ bool TouchesCaptures() {
 bool NameCapturing() {
   if (named.is_prepared) return true;
   if (named.exclusive_count == 0) parts.clear();
-  return named.AddExclusive(HandleTable::kCapturing);
+  return named.AddExclusive({HandleTable::kCapturing, nullptr});
 }
 
-// A launch takes the executable graph alone: it may wait for the GPU, and another launch may be what ends that wait.
+// A launch takes the executable graph alone: it may wait for the GPU, and another launch may be what ends that wait. One that is
+// captured waits for nothing.
 bool TakesRelatives() {
-  return !TraitsOf(static_cast<Op>(named.op)).Has(traits::kSubmits);
+  return !TraitsOf(static_cast<Op>(named.op)).Has(traits::kSubmits) || TheCaptures().any();
 }
 
 // The roots of what the message names, and their relatives.
 void NameTaken(const HandleTable& handles) {
   named.taken_count = 0;
-  for (const WireHandle root : named.all_exclusive()) named.AddTaken(root);
+  for (const Found& root : named.all_exclusive()) named.AddTaken(root.wire);
   if (!TakesRelatives()) return;
-  for (const WireHandle root : named.all_exclusive()) {
-    if (const WireHandle relatives = handles.RelativesOf(root)) named.AddTaken(relatives);
+  for (const Found& root : named.all_exclusive()) {
+    if (const WireHandle relatives = handles.RelativesOf(root.value)) named.AddTaken(relatives);
   }
 }
 
 // Whether the roots have no relatives by another name than when they were taken.
 bool HasAllRelatives(const HandleTable& handles) {
-  const auto has = [&](WireHandle root) {
-    const WireHandle relatives = handles.RelativesOf(root);
+  const auto has = [&](const Found& root) {
+    const WireHandle relatives = handles.RelativesOf(root.value);
     return relatives == 0 || named.HasTaken(relatives);
   };
   const auto roots = named.all_exclusive();
@@ -138,7 +140,8 @@ CUresult CheckNesting(const HandleTable& handles) {
   if (first == parts.end()) return CUDA_SUCCESS;
   const auto second = std::find_if(first + 1, parts.end(), is_graph);
   if (second == parts.end() || !handles.IsWithin(first->wire, second->wire)) return CUDA_SUCCESS;
-  return handles.Root(second->wire) != second->wire ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+  return handles.Root(second->wire).wire != second->wire ? CUDA_ERROR_NOT_SUPPORTED
+                                                         : CUDA_ERROR_INVALID_VALUE;
 }
 
 }  // namespace
@@ -149,6 +152,7 @@ Objects::Objects() {
     return EndInBooks(ended, call);
   };
   handles_.end_exclusive = [this](WireHandle wire) { exclusive_.Return({&wire, 1}); };
+  handles_.is_capturing = [] { return TheCaptures().any(); };
 }
 
 CUresult Objects::SetCaller(CUcontext context, CUstreamCaptureMode mode) const {
@@ -225,8 +229,8 @@ void Objects::Remember() {
   const auto add = [&](WireHandle holder) {
     if (holder != 0) holders[count++] = holder;
   };
-  for (const WireHandle wire : named.all_exclusive()) {
-    if (wire != HandleTable::kCapturing) add(wire);
+  for (const Found& root : named.all_exclusive()) {
+    if (root.wire != HandleTable::kCapturing) add(root.wire);
   }
   add(named.made);
   add(named.reference);
@@ -294,23 +298,24 @@ void* Objects::ToEnd(HandleKind kind, WireHandle wire, Reader& r) {
 }
 
 CUresult Objects::Prepare() {
-  if (TouchesCaptures() && !NameCapturing()) return CUDA_ERROR_INVALID_VALUE;
-  while (named.exclusive_count != 0 && !named.is_prepared) {
+  while (!named.is_prepared) {
+    if (TouchesCaptures() && !NameCapturing()) return CUDA_ERROR_INVALID_VALUE;
+    if (named.exclusive_count == 0) break;
     NameTaken(handles_);
     if (!exclusive_.Take(named.all_taken())) return CUDA_ERROR_DEINITIALIZED;
     named.is_prepared = true;
-    // Another request may have put one of these graphs into another graph meanwhile, or made it another's relative.
+    // Meanwhile another request may have begun a capture, put one of these graphs into another graph, or made it another's relative.
+    bool moved = TouchesCaptures() && !named.HasTaken(HandleTable::kCapturing);
     Named now;
-    bool moved = false;
-    for (const WireHandle wire : named.all_exclusive()) {
-      const WireHandle root = handles_.Root(wire);
-      moved |= root != wire;
-      now.AddExclusive(root);
+    for (const Found& root : named.all_exclusive()) {
+      const Found above = root.wire != HandleTable::kCapturing ? handles_.Root(root.wire) : root;
+      moved |= above.wire != root.wire;
+      now.AddExclusive(above.wire != root.wire ? above : root);
     }
     if (!moved && HasAllRelatives(handles_)) break;
     exclusive_.Return(named.all_taken());
-    handles_.NoteReturned();
     named.is_prepared = false;
+    handles_.NoteReturned();
     named.exclusive_count = now.exclusive_count;
     std::copy_n(now.exclusive, now.exclusive_count, named.exclusive);
   }
@@ -322,7 +327,7 @@ CUresult Objects::Prepare() {
   }
   const CUresult nesting = CheckNesting(handles_);
   if (nesting == CUDA_SUCCESS && named.exclusive_count > 1 && TakesRelatives())
-    handles_.JoinRelatives(named.all_exclusive(), nullptr);
+    handles_.JoinRelatives(named.all_exclusive());
   return nesting;
 }
 
@@ -346,7 +351,7 @@ CUresult Objects::End(HandleKind kind, WireHandle wire, const void* value, Handl
     const CUresult result = SetCaller(static_cast<CUcontext>(context), mode);
     return result == CUDA_SUCCESS ? call() : result;
   };
-  const bool exclusive = IsGraphPart(kind) || kind == HandleKind::kGraphExec;
+  const bool exclusive = IsGraphPart(kind) || kind == HandleKind::kGraphExec || kind == HandleKind::kStream;
   return handles_.EndObject(kind, wire, value, exclusive, std::move(in_context));
 }
 
@@ -424,15 +429,14 @@ Found Objects::OwnerOfPart(Found part) const {
 }
 
 void Objects::Bind(HandleKind kind, WireHandle wire, void* value, Writer& w) {
-  if (kind == HandleKind::kGraph || kind == HandleKind::kGraphExec) {
-    named.made = wire;
-    handles_.JoinRelatives(named.all_exclusive(), value);
-  }
+  const bool is_graph = kind == HandleKind::kGraph || kind == HandleKind::kGraphExec;
+  if (is_graph) named.made = wire;
   if (kind == HandleKind::kMemoryPool) {
     const std::lock_guard lock(pools_mutex_);
     made_pools_.insert(value);
   }
-  if (!handles_.Bind(kind, wire, value, OwnerOf(kind))) w.Fail(InvalidHandleError(kind));
+  const auto relatives = is_graph ? named.all_exclusive() : std::span<Found>();
+  if (!handles_.Bind(kind, wire, value, OwnerOf(kind), relatives)) w.Fail(InvalidHandleError(kind));
 }
 
 WireHandle Objects::BindOrKnown(HandleKind kind, WireHandle fresh, void* value, Writer& w) {

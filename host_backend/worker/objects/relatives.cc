@@ -8,21 +8,24 @@ WireHandle Relatives::NameOf(const void* graph) const {
   return found != names_.end() ? found->second : 0;
 }
 
-void Relatives::Join(const void* one, WireHandle name, const void* other) {
-  if (one == other) return;
+WireHandle Relatives::Join(const void* one, WireHandle name, const void* other) {
+  if (one == other) return name;
   const WireHandle before = NameOf(other);
-  auto& members = members_[name];
-  for (const void* each : {one, other}) {
-    names_[each] = name;
-    members.insert(each);
+  const auto put = [this](const void* graph, WireHandle under) {
+    names_[graph] = under;
+    members_[under].insert(graph);
+  };
+  put(one, name);
+  if (before == 0 || before == name) {
+    put(other, name);
+    return name;
   }
-  const auto former =
-      before != 0 && before != name ? members_.extract(before) : decltype(members_)::node_type{};
-  if (former.empty()) return;
-  for (const void* each : former.mapped()) {
-    names_[each] = name;
-    members.insert(each);
-  }
+  // The fewer get the name of the more, so that many joins cost little each.
+  const bool keeps_first = members_[name].size() >= members_[before].size();
+  const auto fewer = members_.extract(keeps_first ? before : name);
+  const WireHandle stays = keeps_first ? name : before;
+  for (const void* each : fewer.mapped()) put(each, stays);
+  return stays;
 }
 
 void Relatives::Forget(const void* graph) {

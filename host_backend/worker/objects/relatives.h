@@ -20,9 +20,10 @@ class Relatives {
  public:
   // The name by which one request takes all relatives of a graph (ExclusiveUses); 0: it has none.
   WireHandle NameOf(const void* graph) const;
-  // They are relatives from here on, and so are theirs. The caller has both to itself, by these names (a graph's own number where
-  // it had no relatives), of which the first stays. Nobody else may have to learn of the new name before the caller lets go of it.
-  void Join(const void* one, WireHandle name, const void* other);
+  // They are relatives from here on, and so are theirs. The caller has both to itself: the first by `name`, which is its relatives'
+  // or, where it has none, its own number; the other by its relatives' name or its number. What comes back is the name of all of
+  // them, one of those two.
+  WireHandle Join(const void* one, WireHandle name, const void* other);
   // The driver has ended it.
   void Forget(const void* graph);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/worker/session/deferred_replies.h"
 
-#include <xmmintrin.h>
 #include <sched.h>
+#include <xmmintrin.h>
 
 #include "host_backend/worker/session/session.h"
 

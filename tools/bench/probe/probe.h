@@ -11,6 +11,8 @@
 
 namespace causeway::bench {
 
+inline constexpr size_t kMib = 1u << 20;
+
 // The driver functions that the probe calls, looked up in whichever library it was given.
 struct Api {
 #define FUNCTION(name) decltype(&::name) name;

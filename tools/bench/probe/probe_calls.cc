@@ -172,7 +172,6 @@ CUresult Threads(Bench& b, const Words& words, double* rate) {
 }
 
 void AddAllocations(std::map<std::string, Measure>* figures) {
-  constexpr size_t kMib = 1u << 20;
   (*figures)["alloc_free"] = [](Bench& b, const Words&, double* us) {
     const auto call = [&] {
       CUdeviceptr memory = 0;

@@ -8,8 +8,6 @@
 namespace causeway::bench {
 namespace {
 
-constexpr size_t kMib = 1u << 20;
-
 // Device memory and host memory of both kinds, made when first needed and kept: as programs do.
 class Buffers {
  public:

@@ -10,8 +10,6 @@
 namespace causeway::bench {
 namespace {
 
-constexpr size_t kMib = 1u << 20;
-
 double Rate(uint64_t bytes, double us) {
   return us > 0 ? double(bytes) / us / 1000 : 0;
 }

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kOthers = 3;
 constexpr int kAtOnce = 4;  // processes of the VM that misbehaves
-constexpr double kCalmS = 1, kKilledAfterS = 0.02, kPatienceS = 20;
+constexpr double kFaultCalmS = 1, kKilledAfterS = 0.02, kFaultPatienceS = 20;
 
 uint64_t NsOf(double seconds) {
   return static_cast<uint64_t>(seconds * 1e9);
@@ -38,7 +38,7 @@ class Culprits {
   // Waits for those that are there.
   void End() {
     wanted_ = 0;
-    for (const uint64_t end = NowNs() + NsOf(kPatienceS); NowNs() < end && Step();) usleep(1000);
+    for (const uint64_t end = NowNs() + NsOf(kFaultPatienceS); NowNs() < end && Step();) usleep(1000);
   }
   uint64_t kills() const { return counts_[kKilled]; }
   uint64_t faults() const {
@@ -109,10 +109,10 @@ Outcome MeasureFaults(Measurement& measurement, const Row& row, Way way) {
   auto made = Ground::Make(way, measurement.host(), plan);
   if (!made.ok()) return outcome.error = made.error(), outcome;
   const Ground& ground = *made.value();
-  const double seconds = measurement.SecondsOf(row), calm = std::min(kCalmS, seconds / 4);
+  const double seconds = measurement.SecondsOf(row), calm = std::min(kFaultCalmS, seconds / 4);
   const uint32_t most = way == kCauseway ? measurement.most() : 0;
   const double limit = measurement.LimitOf(row, most != 0);
-  Crew crew(kStartLimitS + limit + calm + 2 * kPatienceS);
+  Crew crew(kStartLimitS + limit + calm + 2 * kFaultPatienceS);
   for (int user = 0; user < kOthers; ++user) {
     crew.Add(
         1, [](Stage& stage, Cell& cell, int index) { CheckWords(stage, cell, uint64_t(index) + 1); },

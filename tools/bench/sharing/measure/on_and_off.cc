@@ -11,7 +11,7 @@
 namespace causeway::bench::sharing {
 namespace {
 
-constexpr const char* kIds[kOnOffValues] = {"launch", "wait", "h2d", "d2h"};
+constexpr const char* kOnOffIds[kOnOffValues] = {"launch", "wait", "h2d", "d2h"};
 constexpr double kPicoseconds[kOnOffValues] = {1e6, 1e6, 1e9, 1e9};  // of the figure's unit
 using Samples = std::array<std::vector<double>, kOnOffValues>;
 
@@ -74,10 +74,10 @@ Outcome MeasureOnAndOff(Measurement& measurement, const Row& row, Way way) {
   }
   if (samples[0][0].empty()) return outcome.error = crew.Complaint(), outcome;
   for (size_t at = 0; at < kOnOffValues; ++at) {
-    outcome.figures[kIds[at]] = Median(samples[0][at]);
+    outcome.figures[kOnOffIds[at]] = Median(samples[0][at]);
     if (sides < 2) continue;
-    outcome.figures[std::string(kIds[at]) + "_off"] = Median(samples[1][at]);
-    outcome.figures[std::string(kIds[at]) + "_ratio"] = Median(ratios[at]);
+    outcome.figures[std::string(kOnOffIds[at]) + "_off"] = Median(samples[1][at]);
+    outcome.figures[std::string(kOnOffIds[at]) + "_ratio"] = Median(ratios[at]);
   }
   return outcome;
 }

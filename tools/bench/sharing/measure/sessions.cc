@@ -12,7 +12,7 @@ namespace causeway::bench::sharing {
 namespace {
 
 constexpr double kSparesLimitS = 30;
-constexpr double kKernelUs = 200;
+constexpr double kSessionKernelUs = 200;
 constexpr int kGroup = 4;  // sessions that start together
 
 struct Sizes {
@@ -37,7 +37,7 @@ double IdleMs(Crew& crew, const Sizes& sizes, const std::map<pid_t, pid_t>& work
 Outcome MeasureSessions(Measurement& measurement, const Row& row) {
   Outcome outcome;
   const Sizes sizes = measurement.host().quick ? kQuick : kFull;
-  const LoadPlan full = measurement.PlanOf({.work = Work::kFull, .kernel_us = kKernelUs}, 1);
+  const LoadPlan full = measurement.PlanOf({.work = Work::kFull, .kernel_us = kSessionKernelUs}, 1);
   DaemonPlan plan;
   plan.users = sizes.vms;
   auto made = Ground::Make(kCauseway, measurement.host(), plan);
