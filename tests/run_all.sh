@@ -5,8 +5,9 @@
 #   --sanitizers  all of it as Release instead of RelWithDebInfo (a new build folder is configured so), and besides the product by clang,
 #                 under ASan + UBSan, with the tests of ring and lanes, the soak program, protocol and guided fuzz tests; and the
 #                 first three under TSan. Tests of VMs, which leave a processor idle for half of their time, run beside these builds.
-#   --within M    with --sanitizers: what is under TSan is left out, named and counted as skipped, if it would begin later than M
-#                 minutes after the start; for a machine whose speed nobody knows
+#   --within M    with --sanitizers, for a machine whose speed nobody knows: what is under TSan is left out if it would begin later than M
+#                 minutes after the start, and the longest tests of VMs (vm.xen, vm.kill_storm) if those begin later than half of that.
+#                 What is left out is named, and counted as skipped
 #   --long        also what takes more than three minutes by itself (ctest -L long)
 #   --jobs N      so many tests at a time (default 3: most of them wait); tests of VMs run one by one
 #   --build DIR   the build folder (default: build beside this folder; the others are DIR-clang and DIR-thread)
@@ -38,6 +39,14 @@ step() { echo "==== $* ($((SECONDS - started)) s)"; }
 fail() {
   failed=$((failed + 1))
   echo "---- failed: $1" >> "$failures"
+}
+
+# is_late PART WHAT COUNT: whether more than the PARTth part of --within is over; then WHAT is left out, and counts as COUNT tests.
+is_late() {
+  [ -n "$within_s" ] && [ $((SECONDS - started)) -gt $((within_s / $1)) ] || return 1
+  step "left out: $2, as it would begin too late for --within $((within_s / 60))"
+  echo "---- left out: $2, after $((SECONDS - started)) s" >> "$failures"
+  skipped=$((skipped + $3))
 }
 
 finish() {
@@ -97,12 +106,7 @@ unit="layout|ring|ring_processes|waiter|transport|tcp_transport"
 
 # Builds only what tests/CMakeLists.txt lists for TSan and runs the tests that match.
 thread_build() {
-  if [ -n "$within_s" ] && [ $((SECONDS - started)) -gt "$within_s" ]; then
-    step "left out: everything under TSan, because --within $((within_s / 60)) minutes are over"
-    echo "---- left out: what is under TSan, which would have begun after $((SECONDS - started)) s" >> "$failures"
-    skipped=$((skipped + 1))
-    return
-  fi
+  ! is_late 1 "everything under TSan" 1 || return 0
   step "building with -DCAUSEWAY_SANITIZE=thread"
   if ! cmake -S "$root" -B "$build-thread" -G Ninja -DCAUSEWAY_SANITIZE=thread -DCAUSEWAY_UNITE=ON > "$build/configure-thread.log" 2>&1 ||
     ! cmake --build "$build-thread" --target tests_under_thread; then
@@ -150,7 +154,9 @@ step "tests without VMs"
 run_tests "$build" -j "$jobs" -LE "^(vm$without)\$"
 
 # The demo has just run.
-vm_tests=(-L '^vm$' -E '^vm\.demo$' ${without:+-LE '^long$'})
+left_out=demo
+! is_late 2 "vm.xen and vm.kill_storm" 2 || left_out='(demo|xen|kill_storm)'
+vm_tests=(-L '^vm$' -E "^vm\\.$left_out\$" ${without:+-LE '^long$'})
 if [ "$sanitizers" = yes ]; then
   step "tests of VMs, whose lines come after the builds"
   run_ctest "$build" "${vm_tests[@]}" > "$build/vm_tests.log" 2>&1 &
