@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guest_lib/process/copy_past_caches.h"
 
-#include <emmintrin.h>
+#include <immintrin.h>
 
 #include <cstring>
 
