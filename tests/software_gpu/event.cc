@@ -57,9 +57,9 @@ void DestroyEventsOf(Context& context) {
 }
 
 void RecordEvent(const StreamRef& stream, const EventRef& event) {
-  const bool interrupts = (event->flags & CU_EVENT_BLOCKING_SYNC) != 0;
-  CompletionRef done = Enqueue(stream, [interrupts] {
-    if (interrupts) Interrupt();
+  const bool is_blocking = (event->flags & CU_EVENT_BLOCKING_SYNC) != 0;
+  CompletionRef done = Enqueue(stream, [is_blocking] {
+    if (is_blocking) Interrupt();
   });
   std::lock_guard lock(event->mutex);
   event->recorded = done;
