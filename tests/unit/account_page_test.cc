@@ -220,5 +220,28 @@ TEST(AccountsTest, ACellSaysNothingOfOthers) {
   munmap(sibling, sizeof(AccountPage));
 }
 
+// A worker of this release under a daemon of the first one, whose pages have no turn cells; and a daemon of this release that takes
+// such pages over.
+TEST(Account, PagesOfAnEarlierRelease) {
+  const int pages = memfd_create("account", MFD_CLOEXEC);
+  std::string error;
+  ASSERT_EQ(ftruncate(pages, kFirstAccountBytes - 1), 0);
+  EXPECT_EQ(MapAccountPage(pages, pages, 0, &error), nullptr) << "less than the first release made";
+  ASSERT_EQ(ftruncate(pages, kFirstAccountBytes), 0);
+  AccountPage* worker = MapAccountPage(pages, pages, kAccountCells - 1, &error);
+  ASSERT_NE(worker, nullptr) << error;
+  worker->turn_cell(kAccountCells - 1).turns[0].submitted.store(7);
+  EXPECT_EQ(worker->turn_cell(0).turns[0].submitted.load(), 0u) << "what is not there reads as nothing";
+  EXPECT_EQ(worker->GrantOn(DeviceHash(reinterpret_cast<const unsigned char*>(kGpu))), nullptr)
+      << "and nobody takes turns";
+  AccountPage* daemon = MapAccountPage(pages, &error);
+  ASSERT_NE(daemon, nullptr) << error;
+  daemon->Open(kAccountCells - 1);
+  daemon->Close(kAccountCells - 1);  // writes to the last byte of the last turn cell
+  munmap(worker, sizeof(AccountPage));
+  munmap(daemon, sizeof(AccountPage));
+  close(pages);
+}
+
 }  // namespace
 }  // namespace causeway

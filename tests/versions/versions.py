@@ -266,6 +266,10 @@ def main():
         try:
             check_pairs(build, folder, oldest, older, newer, newest)
             check_upgrade(build, folder, (oldest, older, newer))
+        except SystemExit:
+            for log in sorted(folder.glob("*/log")):
+                print(f"the end of {log}:", *log.read_text(encoding="utf-8", errors="replace").splitlines()[-25:], sep="\n", file=sys.stderr)
+            raise
         finally:
             end_processes_below(folder)
     print("versions: each guest was served by the worker of its release, or told why not")

@@ -209,8 +209,14 @@ GrantWords* AccountPage::MakeGrantOn(uint64_t device) {
 }
 
 AccountPage* MapAccountPage(int descriptor, std::string* error) {
-  void* mapped =
-      mmap(nullptr, sizeof(AccountPage), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
+  struct stat info {};
+  // A daemon of an earlier release, whose pages this one takes over, made no turn cells.
+  const bool is_whole =
+      fstat(descriptor, &info) == 0 && (info.st_size >= static_cast<off_t>(sizeof(AccountPage)) ||
+                                        ftruncate(descriptor, sizeof(AccountPage)) == 0);
+  void* mapped = is_whole ? mmap(nullptr, sizeof(AccountPage), PROT_READ | PROT_WRITE,
+                                 MAP_SHARED | MAP_NORESERVE, descriptor, 0)
+                          : MAP_FAILED;
   if (mapped != MAP_FAILED) return static_cast<AccountPage*>(mapped);
   *error = std::string("the page of what the VM holds cannot be mapped: ") + strerror(errno);
   return nullptr;
@@ -219,17 +225,23 @@ AccountPage* MapAccountPage(int descriptor, std::string* error) {
 AccountPage* MapAccountPage(int descriptor, int reading, uint32_t cell, std::string* error) {
   struct stat info {};
   if (cell >= kAccountCells || fstat(descriptor, &info) != 0 ||
-      info.st_size < static_cast<off_t>(sizeof(AccountPage))) {
+      info.st_size < static_cast<off_t>(kFirstAccountBytes)) {
     *error = "the session was assigned an impossible cell of what its VM holds";
     return nullptr;
   }
-  void* all = mmap(nullptr, sizeof(AccountPage), PROT_READ, MAP_SHARED, reading, 0);
+  const size_t there = std::min(static_cast<size_t>(info.st_size), sizeof(AccountPage));
+  // What a daemon of an earlier release has not made is memory of this process, which nobody else reads: there are no turns then.
+  void* all =
+      mmap(nullptr, sizeof(AccountPage), PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   const auto own = [&](size_t page) {
-    const auto offset = static_cast<off_t>(page * kAccountPageBytes);
+    const size_t offset = page * kAccountPageBytes;
+    const bool is_there = offset + kAccountPageBytes <= there;
     return mmap(static_cast<char*>(all) + offset, kAccountPageBytes, PROT_READ | PROT_WRITE,
-                MAP_SHARED | MAP_FIXED, descriptor, offset) != MAP_FAILED;
+                (is_there ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS) | MAP_FIXED, is_there ? descriptor : -1,
+                is_there ? static_cast<off_t>(offset) : 0) != MAP_FAILED;
   };
-  if (all != MAP_FAILED && own(1 + cell) && own(1 + kAccountCells + cell))
+  if (all != MAP_FAILED && mmap(all, there, PROT_READ, MAP_SHARED | MAP_FIXED, reading, 0) != MAP_FAILED &&
+      own(1 + cell) && own(1 + kAccountCells + cell))
     return static_cast<AccountPage*>(all);
   *error = std::string("the page of what the VM holds cannot be mapped: ") + strerror(errno);
   return nullptr;

@@ -125,10 +125,15 @@ class AccountPage {
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 static_assert(sizeof(AccountPage) == (1 + 2 * kAccountCells) * kAccountPageBytes);
+// As the first release made them, without turn cells. Daemons and workers of different releases share pages, so what is new comes
+// behind what was there: in the rest of the daemon's page, and behind all cells.
+inline constexpr size_t kFirstAccountBytes = (1 + kAccountCells) * kAccountPageBytes;
 
-// Maps all of it for the daemon, which can write everything. Null: *error says why. It stays mapped.
+// Maps all of it for the daemon, which can write everything; pages of an earlier release are made longer. Null: *error says why. It
+// stays mapped.
 AccountPage* MapAccountPage(int descriptor, std::string* error);
-// Does so for a worker: all cells through `reading`, opened for reading only, its own through `descriptor`.
+// Does so for a worker: all cells through `reading`, opened for reading only, its own through `descriptor`. What pages of an earlier
+// release lack is the process's own memory.
 AccountPage* MapAccountPage(int descriptor, int reading, uint32_t cell, std::string* error);
 
 }  // namespace causeway
