@@ -220,8 +220,8 @@ TEST(AccountsTest, ACellSaysNothingOfOthers) {
   munmap(sibling, sizeof(AccountPage));
 }
 
-// A worker of this release under a daemon of the first one, whose pages have no turn cells; and a daemon of this release that takes
-// such pages over.
+// Daemons of the first release made pages without turn cells. A worker of this release accepts such pages, and a daemon of this
+// release that takes them over makes them longer.
 TEST(Account, PagesOfAnEarlierRelease) {
   const int pages = memfd_create("account", MFD_CLOEXEC);
   std::string error;

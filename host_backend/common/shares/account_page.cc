@@ -210,7 +210,8 @@ GrantWords* AccountPage::MakeGrantOn(uint64_t device) {
 
 AccountPage* MapAccountPage(int descriptor, std::string* error) {
   struct stat info {};
-  // A daemon of an earlier release, whose pages this one takes over, made no turn cells.
+  // A daemon of an earlier release made its pages without turn cells. This daemon may take such pages over, and makes them longer
+  // because it writes to turn cells.
   const bool is_whole =
       fstat(descriptor, &info) == 0 && (info.st_size >= static_cast<off_t>(sizeof(AccountPage)) ||
                                         ftruncate(descriptor, sizeof(AccountPage)) == 0);

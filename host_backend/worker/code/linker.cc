@@ -90,9 +90,10 @@ bool KeepLogs(Link& link, const std::shared_ptr<Call>& call) {
   return true;
 }
 
-// All calls of the driver's linker are made by one thread. That of 580.159.04 keeps a link's memory with the thread that made the
-// link: a native program that makes a link on one thread and ends it on another is ended by signal 11, and one whose threads take
-// turns, each with links of its own, is sound. A guest's thread is not always served by the same thread of the worker.
+// One thread of the worker makes all calls of the driver's linker, because the linker of 580.159.04 keeps a link's memory with the
+// thread that made the link. A native program crashes by signal 11 when its main thread makes a link and another thread ends it; it
+// runs without error when two threads take turns and each uses links of its own. The worker does not always serve a guest's thread by
+// the same thread, so that without this one a guest's correct program could crash.
 OneThread& LinkerThread() {
   static auto& thread = *new OneThread;
   return thread;

@@ -269,8 +269,8 @@ void HandleTable::Leave(const EndingRef& ending) {
 // With mutex_ held.
 bool HandleTable::TakeExclusive(Ending& ending) {
   if (!ending.is_exclusive || try_exclusive == nullptr) return true;
-  // Whoever has relatives to itself has each of them: no request changes one without that name. What is moved into another graph
-  // becomes its relative.
+  // A request takes the name of a graph's relatives before it changes any of them, so an end that holds this name has all of them to
+  // itself. A graph that is moved into another graph becomes its relative, so the root that was noted first leads to the right name.
   const WireHandle relatives = relatives_.NameOf(ending.root.value);
   const WireHandle name = relatives != 0 ? relatives : ending.root.wire;
   const WireHandle wanted[] = {name, is_capturing != nullptr && is_capturing() ? kCapturing : WireHandle{0}};
