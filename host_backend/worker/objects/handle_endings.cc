@@ -122,8 +122,7 @@ void HandleTable::ForgetEnded(const Ending& ending, WireHandle spared) {
       const auto found = reverse.find(each.value);
       if (each.wire != spared && found != reverse.end() && found->second == each.wire)
         reverse_[static_cast<size_t>(each.kind)].erase(each.value);
-      if (each.wire != spared && (each.kind == HandleKind::kGraph || each.kind == HandleKind::kGraphExec))
-        relatives_.Forget(each.value);
+      if (each.wire != spared && HasRelatives(each.kind)) relatives_.Forget(each.value);
     }
   }
 }

@@ -216,9 +216,7 @@ bool HandleTable::Bind(HandleKind kind, WireHandle wire, void* value, Found pare
   // A pointer that the driver gives again is of an object whose end it has executed: little of that is left.
   ended_.wait(lock, [&] { return !IsKnown(kind, value) || !IsJustEnding(kind, value); });
   if (!BindLocked(kind, wire, value, parent)) return false;
-  const Found* first = nullptr;
-  const WireHandle name = JoinLocked(relatives, &first);
-  if (first != nullptr) relatives_.Join(first->value, name, value);
+  JoinLocked(relatives, value);
   return true;
 }
 
@@ -267,7 +265,7 @@ bool HandleTable::BindLocked(HandleKind kind, WireHandle wire, void* value, Foun
   if (IsAtOrBelow(parent.wire, wire) || (old != 0 && IsAtOrBelow(parent.wire, old))) return false;
   if (old != 0 && !Lose(old)) return false;
   // One of the same pointer may have ended without a word, with a capture that failed.
-  if (kind == HandleKind::kGraph || kind == HandleKind::kGraphExec) relatives_.Forget(value);
+  if (HasRelatives(kind)) relatives_.Forget(value);
   entry->value.store(value, std::memory_order_relaxed);
   entry->kind.store(kind, std::memory_order_relaxed);
   entry->wire.store(wire, std::memory_order_release);  // partner: Find
@@ -346,24 +344,24 @@ WireHandle HandleTable::RelativesOf(const void* root) const {
 
 void HandleTable::JoinRelatives(std::span<const Found> roots) {
   const std::lock_guard lock(mutex_);
-  const Found* first = nullptr;
-  JoinLocked(roots, &first);
+  JoinLocked(roots, nullptr);
 }
 
-// Their common name, and one of them; null: there are none.
-WireHandle HandleTable::JoinLocked(std::span<const Found> roots, const Found** first) {
+// `made`: what was made of the roots; null: nothing.
+void HandleTable::JoinLocked(std::span<const Found> roots, const void* made) {
+  const void* first = nullptr;
   WireHandle name = 0;
   for (const Found& root : roots) {
-    const HandleKind kind = WireKind(root.wire);
-    if (root.value == nullptr || (kind != HandleKind::kGraph && kind != HandleKind::kGraphExec)) continue;
-    if (*first == nullptr) {
-      *first = &root;
-      name = relatives_.NameOf(root.value) != 0 ? relatives_.NameOf(root.value) : root.wire;
-    } else {
-      name = relatives_.Join((*first)->value, name, root.value);
+    if (root.value == nullptr || !HasRelatives(WireKind(root.wire))) continue;
+    if (first != nullptr) {
+      name = relatives_.Join(first, name, root.value);
+      continue;
     }
+    first = root.value;
+    const WireHandle known = relatives_.NameOf(first);
+    name = known != 0 ? known : root.wire;
   }
-  return name;
+  if (first != nullptr && made != nullptr) relatives_.Join(first, name, made);
 }
 
 bool HandleTable::IsWithin(WireHandle graph, WireHandle other) const {

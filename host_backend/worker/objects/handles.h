@@ -291,7 +291,7 @@ class HandleTable {
   void ForgetHolders(const Ending& ending);
   bool IsAtOrBelow(WireHandle wire, WireHandle other) const;  // with mutex_
   Found RootLocked(WireHandle wire) const;
-  WireHandle JoinLocked(std::span<const Found> roots, const Found** first);
+  void JoinLocked(std::span<const Found> roots, const void* made);
   bool TakeExclusive(Ending& ending);
   void ReturnExclusive(Ending& ending);
   EndingRef Suspend(HandleKind kind, WireHandle wire);

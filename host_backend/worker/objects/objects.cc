@@ -351,7 +351,7 @@ CUresult Objects::End(HandleKind kind, WireHandle wire, const void* value, Handl
     const CUresult result = SetCaller(static_cast<CUcontext>(context), mode);
     return result == CUDA_SUCCESS ? call() : result;
   };
-  const bool exclusive = IsGraphPart(kind) || kind == HandleKind::kGraphExec || kind == HandleKind::kStream;
+  const bool exclusive = IsGraphPart(kind) || HasRelatives(kind) || kind == HandleKind::kStream;
   return handles_.EndObject(kind, wire, value, exclusive, std::move(in_context));
 }
 
@@ -429,13 +429,12 @@ Found Objects::OwnerOfPart(Found part) const {
 }
 
 void Objects::Bind(HandleKind kind, WireHandle wire, void* value, Writer& w) {
-  const bool is_graph = kind == HandleKind::kGraph || kind == HandleKind::kGraphExec;
-  if (is_graph) named.made = wire;
+  if (HasRelatives(kind)) named.made = wire;
   if (kind == HandleKind::kMemoryPool) {
     const std::lock_guard lock(pools_mutex_);
     made_pools_.insert(value);
   }
-  const auto relatives = is_graph ? named.all_exclusive() : std::span<Found>();
+  const auto relatives = HasRelatives(kind) ? named.all_exclusive() : std::span<Found>();
   if (!handles_.Bind(kind, wire, value, OwnerOf(kind), relatives)) w.Fail(InvalidHandleError(kind));
 }
 

@@ -16,6 +16,11 @@
 
 namespace causeway::host {
 
+// Whether objects of that kind may have relatives.
+constexpr bool HasRelatives(HandleKind kind) {
+  return kind == HandleKind::kGraph || kind == HandleKind::kGraphExec;
+}
+
 class Relatives {
  public:
   // The name by which one request takes all relatives of a graph (ExclusiveUses); 0: it has none.
