@@ -112,10 +112,9 @@ bool WorkerPool::ResumeEntry(Vault::Record& record, WorkerClient* client) {
   Accounts::Seat seat;
   const auto scope = state.at("scope").get<std::string>();
   if (client != nullptr) {
-    AccountHolder holder = HolderOf(client->Peer());
-    holder.scope = scope;
-    if (state.at("cell").is_number()) seat = accounts_.Rejoin(holder, state.at("cell").get<uint32_t>());
-    if (!seat.taken() || client->Peer().scope != scope) return false;
+    if (client->Peer().scope != scope || !state.at("cell").is_number()) return false;
+    seat = accounts_.Rejoin(HolderOf(client->Peer()), state.at("cell").get<uint32_t>());
+    if (!seat.taken()) return false;
   }
   if (!user_scope.empty() && user != 0 && !users_.Rejoin(user_scope, user)) {
     accounts_.Leave(seat);
