@@ -21,15 +21,15 @@ using host::Gate;
 
 constexpr uint64_t kMs = 1'000'000;
 
-class GateTest : public testing::Test, public host::GateSurroundings {
+class GateTest : public testing::Test, public host::Surroundings {
  protected:
   GateTest() : gate_(grant_, words_, *this) { Give(Grant::kTurn); }
 
   uint64_t NowNs() override { return now_ns_ += 100; }
-  bool Mark(uint32_t slot, uint32_t value) override {
+  bool Mark(std::atomic<uint32_t>& word, uint32_t value) override {
     if (captures_) return false;
     if (on_mark_) std::exchange(on_mark_, nullptr)();
-    marks_.emplace_back(slot, value);
+    marks_.emplace_back(&word, value);
     return true;
   }
   void Wake() override { ++wakes_; }
@@ -56,7 +56,7 @@ class GateTest : public testing::Test, public host::GateSurroundings {
   void Finish(uint64_t nanoseconds = 0) {
     now_ns_ += nanoseconds;
     ASSERT_FALSE(marks_.empty());
-    words_.done[marks_.front().first] = marks_.front().second;
+    *marks_.front().first = marks_.front().second;
     marks_.erase(marks_.begin());
   }
 
@@ -66,7 +66,7 @@ class GateTest : public testing::Test, public host::GateSurroundings {
   bool captures_ = false;
   std::atomic<bool> stop_{false};
   std::function<void()> on_sleep_, on_mark_;
-  std::vector<std::pair<uint32_t, uint32_t>> marks_;  // that the GPU has not reached
+  std::vector<std::pair<std::atomic<uint32_t>*, uint32_t>> marks_;  // that the GPU has not reached
   GrantWords grant_{};
   TurnWords words_{};
   Gate gate_;
@@ -178,8 +178,7 @@ TEST_F(GateTest, AsleepPassesAndWakes) {
 }
 
 TEST_F(GateTest, AMarkCanBeTakenAlong) {
-  uint32_t slot = 77, value = 0;
-  EXPECT_FALSE(gate_.TakeMark(&slot, &value));  // nothing to mark
+  EXPECT_FALSE(gate_.TakeMark());  // nothing to mark
   for (int i = 0; i < 20; ++i) {
     while (Record()) {
     }
@@ -188,16 +187,18 @@ TEST_F(GateTest, AMarkCanBeTakenAlong) {
   while (marks_.size() > 0) Finish();
   EXPECT_TRUE(Record());
   ASSERT_TRUE(gate_.HasUnmarked());
-  ASSERT_TRUE(gate_.TakeMark(&slot, &value));
+  std::optional<Gate::Mark> mark = gate_.TakeMark();
+  ASSERT_TRUE(mark);
   EXPECT_FALSE(gate_.HasUnmarked());
   CellWatch watch;
   watch.Open(0, words_);
   EXPECT_TRUE(watch.Look(now_ns_).busy);
-  words_.done[slot] = value;
+  words_.done[mark->slot] = mark->value;
   EXPECT_FALSE(watch.Look(now_ns_).busy);
   EXPECT_TRUE(Record());
-  ASSERT_TRUE(gate_.TakeMark(&slot, &value));
-  gate_.DropMark(slot);
+  mark = gate_.TakeMark();
+  ASSERT_TRUE(mark);
+  gate_.DropMark(*mark);
   EXPECT_FALSE(watch.Look(now_ns_).busy);
 }
 

@@ -225,10 +225,13 @@ TEST_P(LinkTest, ACapHoldsAfterAPause) {
 }
 
 // The gate alone, with a daemon that does not look.
-class LinkGateTest : public testing::Test, public host::LinkSurroundings {
+class LinkGateTest : public testing::Test, public host::Surroundings {
  protected:
   uint64_t NowNs() override { return now_ns_ += 10'000; }
-  bool Mark(uint32_t, uint32_t, uint32_t) override { return true; }
+  bool Mark(std::atomic<uint32_t>&, uint32_t) override {
+    if (on_mark_) on_mark_();
+    return true;
+  }
   void Wake() override { ++wakes_; }
   void Sleep(const std::atomic<uint32_t>&, uint32_t, uint64_t) override { ++sleeps_; }
   void Grant(LinkGrant grant, uint32_t window_kib) {
@@ -242,7 +245,22 @@ class LinkGateTest : public testing::Test, public host::LinkSurroundings {
   LinkWords words_{};
   host::LinkGate gate_{grant_, words_, *this};
   const std::atomic<bool> go_on_{false};
+  std::function<void()> on_mark_;
 };
+
+// The driver may wait in it for what another thread's record makes room for, and that thread may forget all marks.
+TEST_F(LinkGateTest, AMarkIsPlacedWithoutTheLock) {
+  Grant(LinkGrant::kWindow, 1024);
+  int marks = 0;
+  on_mark_ = [&] {
+    ++marks;
+    gate_.ForgetMarks();
+  };
+  const uint64_t piece = gate_.Enter(kToHost, kCopy, go_on_);
+  gate_.Leave(kToHost, piece, false);
+  EXPECT_EQ(marks, 1);
+  EXPECT_EQ(gate_.MayPass(kToHost, kCopy, now_ns_), piece) << "nothing is under way";
+}
 
 TEST_F(LinkGateTest, AVmWithACapThatSleepsHasOnePiece) {
   Grant(LinkGrant::kAsleep, 1024);

@@ -36,12 +36,13 @@ struct VirtualProcess {
   // What it is doing.
   struct Kernel {
     uint64_t left_ns = 0;
-    std::vector<std::pair<uint32_t, uint32_t>> marks{};  // slots and values behind it
+    std::vector<std::pair<std::atomic<uint32_t>*, uint32_t>> marks{};  // words and values behind it
   };
   std::deque<Kernel> queue{};
   struct SeenMark {
     uint64_t at_ns;
-    uint32_t slot, value;
+    std::atomic<uint32_t>* word;
+    uint32_t value;
   };
   std::deque<SeenMark> written{};  // marks that the worker does not see yet
   uint64_t next_ns = 0, asked_ns = 0, submitted = 0, finished = 0;
@@ -51,16 +52,16 @@ struct VirtualProcess {
 };
 
 // A worker's gate, without threads: whoever does not pass asks again later.
-class VirtualWorker final : public host::GateSurroundings {
+class VirtualWorker final : public host::Surroundings {
  public:
   VirtualWorker(const uint64_t& now_ns, const GrantWords& grant, VirtualProcess& process)
       : now_ns_(now_ns), process_(process), gate_(grant, words, *this) {}
   uint64_t NowNs() override { return now_ns_; }
-  bool Mark(uint32_t slot, uint32_t value) override {
+  bool Mark(std::atomic<uint32_t>& word, uint32_t value) override {
     if (process_.queue.empty()) {
-      words.done[slot] = value;
+      word = value;
     } else {
-      process_.queue.back().marks.emplace_back(slot, value);
+      process_.queue.back().marks.emplace_back(&word, value);
     }
     return true;
   }
@@ -123,13 +124,13 @@ class VirtualGpu {
   bool sets_slices = true;  // workers can set the time slices of their processes
 
  private:
-  void ShowMarks(VirtualProcess& process, VirtualWorker& worker) {
+  void ShowMarks(VirtualProcess& process) {
     for (; !process.written.empty() && process.written.front().at_ns <= now_ns; process.written.pop_front())
-      worker.words.done[process.written.front().slot] = process.written.front().value;
+      *process.written.front().word = process.written.front().value;
   }
 
   void Submit(VirtualProcess& process, VirtualWorker& worker) {
-    ShowMarks(process, worker);
+    ShowMarks(process);
     EndBurst(process);
     const bool due =
         process.waits ? process.queue.empty() && now_ns >= process.next_ns : now_ns >= process.next_ns;
@@ -214,9 +215,9 @@ class VirtualGpu {
     VirtualProcess::Kernel& kernel = process.queue.front();
     kernel.left_ns -= std::min(kernel.left_ns, kTickNs);
     if (kernel.left_ns != 0) return;
-    for (const auto& [slot, value] : kernel.marks)
-      process.written.push_back({now_ns + process.react_ns, slot, value});
-    ShowMarks(process, *workers[current_]);
+    for (const auto& [word, value] : kernel.marks)
+      process.written.push_back({now_ns + process.react_ns, word, value});
+    ShowMarks(process);
     process.queue.pop_front();
     ++process.finished;
     if (!process.waits) return;

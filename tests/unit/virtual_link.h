@@ -89,21 +89,21 @@ class VirtualLink {
   struct Piece {
     size_t copier;
     uint64_t left;
-    bool last;                                           // of its copy
-    std::vector<std::pair<uint32_t, uint32_t>> marks{};  // slots and values behind it
+    bool last;                                                         // of its copy
+    std::vector<std::pair<std::atomic<uint32_t>*, uint32_t>> marks{};  // words and values behind it
   };
-  struct Worker final : host::LinkSurroundings {
+  struct Worker final : host::Surroundings {
     Worker(VirtualLink& of, size_t number, const LinkGrantWords& grant)
         : link(of), copier(number), gate(grant, words, *this) {}
     uint64_t NowNs() override { return link.now_ns; }
-    bool Mark(uint32_t, uint32_t slot, uint32_t value) override {
+    bool Mark(std::atomic<uint32_t>& word, uint32_t value) override {
       ++link.marks;
       const auto own = std::find_if(link.pieces_.rbegin(), link.pieces_.rend(),
                                     [this](const Piece& piece) { return piece.copier == copier; });
       if (own == link.pieces_.rend()) {  // all of it is done
-        words.done[kDirection][slot] = value;
+        word = value;
       } else {
-        own->marks.push_back({slot, value});
+        own->marks.emplace_back(&word, value);
       }
       return true;
     }
@@ -197,7 +197,7 @@ class VirtualLink {
     const Piece piece = pieces_[at];
     pieces_.erase(pieces_.begin() + static_cast<std::ptrdiff_t>(at));
     VirtualCopier& copier = copiers[piece.copier];
-    for (const auto& [slot, value] : piece.marks) workers[piece.copier]->words.done[kDirection][slot] = value;
+    for (const auto& [word, value] : piece.marks) *word = value;
     if (!piece.marks.empty()) copier.rests_until_ns = now_ns + kTickNs + gap_per_piece_ns;
     --copier.under_way;
     if (!piece.last) return;

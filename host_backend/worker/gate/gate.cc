@@ -28,7 +28,7 @@ bool Gate::MayPass(uint64_t now_ns) {
   if (grant == Grant::kOpen || grant == Grant::kAsleep) return true;
   const uint64_t seen = words.seen_ns.load(std::memory_order_acquire);
   if (now_ns > seen && now_ns - seen > kGrantLifeNs) return true;
-  NewMark mark;
+  std::optional<Mark> mark;
   {
     const std::lock_guard lock(mutex_);
     // The caller read the clock before it waited for the lock.
@@ -123,7 +123,7 @@ void Gate::Adapt(uint64_t took_ns) {
   }
 }
 
-Gate::NewMark Gate::ReserveForPassed() {
+std::optional<Gate::Mark> Gate::ReserveForPassed() {
   const uint32_t openings = grant().openings.load(std::memory_order_acquire);
   if (openings == openings_ && !HasUnmarked()) return {};
   openings_ = openings;
@@ -131,24 +131,24 @@ Gate::NewMark Gate::ReserveForPassed() {
 }
 
 // Not under the lock: the driver waits while its queue is full, and what makes room may be a record that is to pass.
-void Gate::Place(const NewMark& mark) {
-  if (mark.is_taken && !surroundings_.Mark(mark.slot, mark.value)) DropMark(mark.slot);
+void Gate::Place(const std::optional<Mark>& mark) {
+  if (mark && !surroundings_.Mark(words_.done[mark->slot], mark->value)) DropMark(*mark);
 }
 
 void Gate::MarkQueued() {
-  NewMark mark;
+  std::optional<Mark> mark;
   {
     const std::lock_guard lock(mutex_);
     Outstanding(surroundings_.NowNs());
     if (std::count(outstanding_.begin(), outstanding_.end(), false) < 2) return;  // one is left for turns
     mark = ReserveMark(kAllRecords);
-    if (mark.is_taken) queued_[mark.slot] = true;
+    if (mark) queued_[mark->slot] = true;
   }
   Place(mark);
 }
 
 void Gate::MarkRest() {
-  NewMark mark;
+  std::optional<Mark> mark;
   {
     const std::lock_guard lock(mutex_);
     if (HasUnmarked()) mark = ReserveMark(kAllRecords);
@@ -156,29 +156,26 @@ void Gate::MarkRest() {
   Place(mark);
 }
 
-bool Gate::TakeMark(uint32_t* slot, uint32_t* value) {
-  if (!HasUnmarked()) return false;
+std::optional<Gate::Mark> Gate::TakeMark() {
+  if (!HasUnmarked()) return {};
   const std::lock_guard lock(mutex_);
-  if (!HasUnmarked()) return false;
-  const NewMark mark = ReserveMark(kAllRecords);
-  *slot = mark.slot;
-  *value = mark.value;
-  return mark.is_taken;
+  return HasUnmarked() ? ReserveMark(kAllRecords) : std::nullopt;
 }
 
-void Gate::DropMark(uint32_t slot) {
+// The slot may have another mark already, if all were forgotten meanwhile.
+void Gate::DropMark(const Mark& mark) {
   const std::lock_guard lock(mutex_);
-  GiveUpMark(slot);
+  if (words_.sent[mark.slot].load(std::memory_order_relaxed) == mark.value) GiveUpMarkLocked(mark.slot);
 }
 
 void Gate::ForgetMarks() {
   const std::lock_guard lock(mutex_);
-  for (uint32_t slot = 0; slot < kTurnMarks; ++slot) GiveUpMark(slot);
+  for (uint32_t slot = 0; slot < kTurnMarks; ++slot) GiveUpMarkLocked(slot);
   words_.unmarked.store(0, std::memory_order_release);
 }
 
 // The mark stands for so many of the records that had none; it is outstanding before they have one.
-Gate::NewMark Gate::ReserveMark(uint32_t records) {
+std::optional<Gate::Mark> Gate::ReserveMark(uint32_t records) {
   const uint32_t unmarked = words_.unmarked.load(std::memory_order_relaxed);
   const uint32_t left = unmarked - std::min(unmarked, records);
   const auto free = std::find(outstanding_.begin(), outstanding_.end(), false);
@@ -198,17 +195,17 @@ Gate::NewMark Gate::ReserveMark(uint32_t records) {
   queued_[slot] = false;
   records_[slot] = std::max(1u, unmarked - left);
   sent_ns_[slot] = now;
-  return {true, slot, value};
+  return Mark{slot, value};
 }
 
-void Gate::GiveUpMark(uint32_t slot) {
+void Gate::GiveUpMarkLocked(uint32_t slot) {
   outstanding_[slot] = false;
   words_.sent[slot].store(words_.done[slot].load());
 }
 
 void Gate::Note(bool more) {
   if (grant().grant.load(std::memory_order_relaxed) == static_cast<uint32_t>(Grant::kAsleep)) return;
-  NewMark mark;
+  std::optional<Mark> mark;
   {
     const std::lock_guard lock(mutex_);
     const uint32_t unmarked = words_.unmarked.load(std::memory_order_relaxed) + 1;

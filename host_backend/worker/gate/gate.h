@@ -11,32 +11,18 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 
 #include "host_backend/common/shares/turn_words.h"
+#include "host_backend/worker/gate/surroundings.h"
 
 namespace causeway::host {
-
-// What the gate needs of its surroundings; tests have their own. Any thread.
-class GateSurroundings {
- public:
-  virtual ~GateSurroundings() = default;
-  virtual uint64_t NowNs() = 0;  // CLOCK_MONOTONIC
-  // Has the GPU write `value` into TurnWords::done[slot] when what this thread last submitted is done. False: it
-  // cannot, as during a capture.
-  virtual bool Mark(uint32_t slot, uint32_t value) = 0;
-  // Nobody looks (Grant::kAsleep), and this worker submits.
-  virtual void Wake() {}
-  // A record has waited so long.
-  virtual void Waited(uint64_t) {}
-  // Sleeps until the grant is another one than `seen`, and no longer than that.
-  virtual void Sleep(const std::atomic<uint32_t>& grant, uint32_t seen, uint64_t nanoseconds) = 0;
-};
 
 // Any thread, several at once.
 class Gate {
  public:
   // All outlive the gate. `words` are this worker's own and all zero.
-  Gate(const GrantWords& grant, TurnWords& words, GateSurroundings& surroundings)
+  Gate(const GrantWords& grant, TurnWords& words, Surroundings& surroundings)
       : grant_(&grant), words_(words), surroundings_(surroundings) {}
   // From now on that grant counts.
   void Follow(const GrantWords& grant) { grant_.store(&grant, std::memory_order_release); }
@@ -59,10 +45,13 @@ class Gate {
   bool HasUnmarked() const { return words_.unmarked.load(std::memory_order_relaxed) != 0; }
   // Puts a mark behind them, which the thread must have submitted that calls this.
   void MarkRest();
-  // The same for a caller that has the GPU write `value` into TurnWords::done[*slot] itself, or calls DropMark
-  // if it could not. False: there is nothing to mark, or no place.
-  bool TakeMark(uint32_t* slot, uint32_t* value);
-  void DropMark(uint32_t slot);
+  struct Mark {
+    uint32_t slot = 0, value = 0;
+  };
+  // The same for a caller that has the GPU write Mark::value into TurnWords::done[Mark::slot] itself, or calls DropMark
+  // if it could not. Nothing: no record is without a mark, or there is no place.
+  std::optional<Mark> TakeMark();
+  void DropMark(const Mark& mark);
   // Puts a mark behind what has passed while nobody else wanted the GPU, so that the daemon knows what is still to be done when
   // another VM comes. Any thread that can submit where the last record went; it waits where the driver's queue is full.
   void MarkQueued();
@@ -83,14 +72,10 @@ class Gate {
   bool HasRoom(uint64_t now_ns);
   uint64_t UsualRecords() const;
   uint32_t BatchSize() const;
-  struct NewMark {
-    bool is_taken = false;
-    uint32_t slot = 0, value = 0;
-  };
-  NewMark ReserveForPassed();
-  NewMark ReserveMark(uint32_t records);
-  void Place(const NewMark& mark);
-  void GiveUpMark(uint32_t slot);
+  std::optional<Mark> ReserveForPassed();
+  std::optional<Mark> ReserveMark(uint32_t records);
+  void Place(const std::optional<Mark>& mark);
+  void GiveUpMarkLocked(uint32_t slot);
   struct UnderWay {
     uint32_t marks = 0, records = 0;
   };
@@ -100,7 +85,7 @@ class Gate {
 
   std::atomic<const GrantWords*> grant_;
   TurnWords& words_;
-  GateSurroundings& surroundings_;
+  Surroundings& surroundings_;
   // Of what follows, and of what this worker writes into words_. The driver is never called under it.
   std::mutex mutex_;
   std::array<uint64_t, kTurnMarks> sent_ns_{};

@@ -43,13 +43,19 @@ uint64_t LinkGate::MayPass(uint32_t direction, uint64_t bytes, uint64_t now_ns) 
   if (grant != LinkGrant::kWindow) return 0;
   const uint64_t window = WindowOf(direction);
   const uint64_t piece = PieceOf(direction, bytes);
-  const std::lock_guard lock(mutex_);
-  const uint64_t under_way = UnderWay(direction, now_ns);
-  if (under_way == 0) return piece;
-  const uint64_t doublings =
-      std::min((now_ns - sides_[direction].last_finished_ns) / kPiecePatienceNs, kMostDoublings);
-  if (under_way + piece <= window << doublings) return piece;
-  MarkRest(direction, now_ns);
+  std::optional<NewMark> mark;
+  {
+    const std::lock_guard lock(mutex_);
+    // The caller read the clock before it waited for the lock.
+    now_ns = std::max(now_ns, sides_[direction].last_finished_ns);
+    const uint64_t under_way = UnderWay(direction, now_ns);
+    if (under_way == 0) return piece;
+    const uint64_t doublings =
+        std::min((now_ns - sides_[direction].last_finished_ns) / kPiecePatienceNs, kMostDoublings);
+    if (under_way + piece <= window << doublings) return piece;
+    mark = ReserveMark(direction, now_ns);
+  }
+  Place(direction, mark);
   return 0;
 }
 
@@ -79,28 +85,40 @@ uint64_t LinkGate::UnderWay(uint32_t direction, uint64_t now_ns) {
 }
 
 void LinkGate::Note(uint32_t direction, uint64_t bytes) {
-  const std::lock_guard lock(mutex_);
   const uint64_t now = surroundings_.NowNs();
-  Side& side = sides_[direction];
-  if (UnderWay(direction, now) == 0) side.last_finished_ns = now;
-  side.unmarked += bytes;
-  if (side.unmarked >= WindowOf(direction) / kMarksInWindow) MarkRest(direction, now);
+  std::optional<NewMark> mark;
+  {
+    const std::lock_guard lock(mutex_);
+    Side& side = sides_[direction];
+    if (UnderWay(direction, now) == 0) side.last_finished_ns = now;
+    side.unmarked += bytes;
+    if (side.unmarked >= WindowOf(direction) / kMarksInWindow) mark = ReserveMark(direction, now);
+  }
+  Place(direction, mark);
 }
 
-// What found all marks outstanding gets one when there is one.
-void LinkGate::MarkRest(uint32_t direction, uint64_t now_ns) {
+// For all that passed and has none. What finds all marks outstanding gets one when there is one.
+std::optional<LinkGate::NewMark> LinkGate::ReserveMark(uint32_t direction, uint64_t now_ns) {
   Side& side = sides_[direction];
-  if (side.unmarked == 0) return;
+  if (side.unmarked == 0) return {};
   UnderWay(direction, now_ns);
   for (uint32_t slot = 0; slot < kLinkMarks; ++slot) {
     Mark& mark = side.marks[slot];
     if (mark.bytes != 0) continue;
     mark.value = ++side.last_value;
-    const uint64_t bytes =
-        std::exchange(side.unmarked, 0);  // without a mark nobody could say when they are done
-    if (surroundings_.Mark(direction, slot, mark.value)) mark.bytes = bytes;
-    return;
+    mark.bytes = std::exchange(side.unmarked, 0);
+    return NewMark{slot, mark.value};
   }
+  return {};
+}
+
+// Not under the lock: the driver waits while its queue is full. Without a mark nobody could say when the bytes are done, so they
+// count as done. The slot may have another mark by then, if all were forgotten meanwhile.
+void LinkGate::Place(uint32_t direction, const std::optional<NewMark>& mark) {
+  if (!mark || surroundings_.Mark(words_.done[direction][mark->slot], mark->value)) return;
+  const std::lock_guard lock(mutex_);
+  Mark& placed = sides_[direction].marks[mark->slot];
+  if (placed.value == mark->value) placed.bytes = 0;
 }
 
 void LinkGate::ForgetMarks() {

@@ -11,24 +11,12 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 
 #include "host_backend/common/shares/link_words.h"
+#include "host_backend/worker/gate/surroundings.h"
 
 namespace causeway::host {
-
-// What the gate needs of its surroundings; tests have their own. Any thread.
-class LinkSurroundings {
- public:
-  virtual ~LinkSurroundings() = default;
-  virtual uint64_t NowNs() = 0;  // CLOCK_MONOTONIC
-  // Has the GPU write `value` into LinkWords::done[direction][slot] when what this thread last gave the driver is done. False:
-  // it cannot, as during a capture.
-  virtual bool Mark(uint32_t direction, uint32_t slot, uint32_t value) = 0;
-  // Nobody looks (LinkGrant::kAsleep, or too long ago), and this worker copies. Called again and again while it waits.
-  virtual void Wake() {}
-  // Sleeps until the grant is another one than `seen`, and no longer than that.
-  virtual void Sleep(const std::atomic<uint32_t>& grant, uint32_t seen, uint64_t nanoseconds) = 0;
-};
 
 // Any thread, several at once.
 class LinkGate {
@@ -39,7 +27,7 @@ class LinkGate {
   static constexpr uint64_t kPieceSpinNs = 20'000, kPieceNapNs = 50'000;
 
   // All outlive the gate. `words` are this worker's own and all zero.
-  LinkGate(const LinkGrantWords& grant, LinkWords& words, LinkSurroundings& surroundings)
+  LinkGate(const LinkGrantWords& grant, LinkWords& words, Surroundings& surroundings)
       : grant_(&grant), words_(words), surroundings_(surroundings) {}
   // From now on that grant counts.
   void Follow(const LinkGrantWords& grant) { grant_.store(&grant, std::memory_order_release); }
@@ -75,6 +63,9 @@ class LinkGate {
     uint32_t value = 0;
     uint64_t bytes = 0;  // 0: not outstanding
   };
+  struct NewMark {
+    uint32_t slot = 0, value = 0;
+  };
   struct Side {
     std::array<Mark, kLinkMarks> marks{};
     uint32_t last_value = 0;
@@ -93,7 +84,8 @@ class LinkGate {
   }
   uint64_t Await(uint32_t direction, uint64_t bytes, const std::atomic<bool>& stop);
   void Note(uint32_t direction, uint64_t bytes);
-  void MarkRest(uint32_t direction, uint64_t now_ns);
+  std::optional<NewMark> ReserveMark(uint32_t direction, uint64_t now_ns);
+  void Place(uint32_t direction, const std::optional<NewMark>& mark);
   uint64_t UnderWay(uint32_t direction, uint64_t now_ns);
   uint64_t WindowOf(uint32_t direction) const;
   uint64_t PieceOf(uint32_t direction, uint64_t bytes) const;
@@ -102,8 +94,8 @@ class LinkGate {
 
   std::atomic<const LinkGrantWords*> grant_;
   LinkWords& words_;
-  LinkSurroundings& surroundings_;
-  std::mutex mutex_;  // of what follows; held while a mark is placed
+  Surroundings& surroundings_;
+  std::mutex mutex_;  // of what follows. The driver is never called under it
   std::array<Side, kLinkDirections> sides_{};
 };
 

@@ -28,14 +28,13 @@ struct Last {
   WireHandle stream = 0;  // 0: the legacy stream
 };
 constinit thread_local Last last;
-// Where a mark that this thread places now goes; its objects are null where there is nothing to mark.
+// The stream in which a mark goes that this thread places now. By default there is none, and nothing to mark.
 struct Place {
-  Objects* objects = nullptr;
+  Objects* objects = nullptr;  // has `stream` among its handles
   WireHandle stream = 0;
+  const CUstream* known = nullptr;  // or it is this one, behind a copy; it may itself be null
 };
 constinit thread_local Place place;
-// Where a mark behind a copy of this thread goes now; null: nowhere. The stream itself may be null.
-constinit thread_local const CUstream* link_place = nullptr;
 
 // A stream that captures takes no mark: that would become a node of the program's graph.
 bool IsCapturing(CUstream stream) {
@@ -56,52 +55,33 @@ bool EndsContext(CUresult result) {
 
 }  // namespace
 
-// The gate of one device.
-struct Submissions::Door final : GateSurroundings {
+// The gates of one device.
+struct Submissions::Door final : Surroundings {
   Door(Submissions& all, uint64_t device, TurnCell& cell, TurnWords& own, LinkWords& of_link)
       : submissions(all),
         hash(device),
         page(cell),
         words(own),
         gate(kNobodyLooks, own, *this),
-        link(*this, of_link) {}
-
-  // What the gate of the link needs.
-  struct LinkSide final : LinkSurroundings {
-    LinkSide(Door& of, LinkWords& own) : door(of), words(own), gate(kNobodyLooksAtLinks, own, *this) {}
-    uint64_t NowNs() override { return MonotonicNs(); }
-    bool Mark(uint32_t direction, uint32_t slot, uint32_t value) override {
-      return link_place != nullptr &&
-             door.Write(*link_place, reinterpret_cast<CUdeviceptr>(&words.done[direction][slot]), value);
-    }
-    void Wake() override { door.Wake(); }
-    void Sleep(const std::atomic<uint32_t>& grant, uint32_t seen, uint64_t nanoseconds) override {
-      door.Sleep(grant, seen, nanoseconds);
-    }
-    Door& door;
-    LinkWords& words;
-    LinkGate gate;
-  };
+        link(kNobodyLooksAtLinks, of_link, *this) {}
 
   uint64_t NowNs() override { return MonotonicNs(); }
-  bool Mark(uint32_t slot, uint32_t value) override {
-    CUstream stream = nullptr;
-    if (place.objects == nullptr) return false;
+  bool Mark(std::atomic<uint32_t>& word, uint32_t value) override {
+    if (place.objects == nullptr && place.known == nullptr) return false;
+    CUstream stream = place.known != nullptr ? *place.known : nullptr;
     if (place.stream != 0) {
       stream = static_cast<CUstream>(place.objects->Find(HandleKind::kStream, place.stream));
       if (stream == nullptr) return false;
     }
-    return Write(stream, AddressOf(slot), value);
-  }
-  bool Write(CUstream stream, CUdeviceptr word, uint32_t value) {
     const Driver& driver = TheDriver();
     return Has(driver.cuStreamWriteValue32_v2) && !IsCapturing(stream) && Register() &&
-           driver.cuStreamWriteValue32_v2(stream, word, value, CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS;
+           driver.cuStreamWriteValue32_v2(stream, reinterpret_cast<CUdeviceptr>(&word), value,
+                                          CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS;
   }
   void Wake() override {
     if (const GrantWords* own = submissions.page_->GrantOn(hash)) {
       gate.Follow(*own);
-      link.gate.Follow(submissions.page_->LinkOf(*own));
+      link.Follow(submissions.page_->LinkOf(*own));
       if (own_grant.exchange(own, std::memory_order_acq_rel) == nullptr) submissions.BeginWatching(*this);
     }
     const uint64_t now = MonotonicNs();
@@ -118,7 +98,6 @@ struct Submissions::Door final : GateSurroundings {
     // Not private: the daemon wakes, in its own mapping.
     syscall(SYS_futex, &grant, FUTEX_WAIT, seen, &bound, nullptr, 0);
   }
-  CUdeviceptr AddressOf(uint32_t slot) const { return reinterpret_cast<CUdeviceptr>(&words.done[slot]); }
   bool Register();
 
   static constinit inline GrantWords kNobodyLooks{};             // Grant::kAsleep
@@ -133,7 +112,7 @@ struct Submissions::Door final : GateSurroundings {
   std::atomic<const GrantWords*> own_grant{nullptr};  // once the gate follows the VM's own
   uint32_t seen_news = 0;                             // the watching thread's
   Gate gate;
-  LinkSide link;
+  LinkGate link;
 };
 
 // Tells the driver of the page of turns, in the calling thread's context. A capture must not notice.
@@ -190,7 +169,7 @@ void Submissions::Prepare(CUcontext context) {
 
 bool Submissions::EnterDoor(Door& door, Objects& objects, const std::atomic<bool>& stop) {
   const bool here = last.device == objects.device();
-  place = here ? Place{&objects, last.stream} : Place{};
+  place = here ? Place{.objects = &objects, .stream = last.stream} : Place{};
   const bool passes = door.gate.Enter(stop);
   place = {};
   return passes;
@@ -203,7 +182,7 @@ void Submissions::LeaveDoor(Door& door, Objects& objects, bool goes_on, CUresult
   last = now;
   door.last_context.store(objects.context(), std::memory_order_relaxed);
   door.last_stream.store(now.stream, std::memory_order_relaxed);
-  place = {&objects, now.stream};
+  place = {.objects = &objects, .stream = now.stream};
   door.gate.Leave(goes_on);
   place = {};
   if (goes_on && door.gate.HasUnmarked()) unsettled_ = &door;
@@ -247,7 +226,7 @@ void Submissions::FollowNews(Door& door, const GrantWords& grant) {
   objects.BeginRequest();
   std::atomic_thread_fence(std::memory_order_seq_cst);  // as Objects::BeginRequest wants
   if (header.context != 0 && objects.Enter(header) == CUDA_SUCCESS && !TheCaptures().any()) {
-    place = {&objects, door.last_stream.load(std::memory_order_relaxed)};
+    place = {.objects = &objects, .stream = door.last_stream.load(std::memory_order_relaxed)};
     door.gate.MarkQueued();
     place = {};
   }
@@ -271,7 +250,7 @@ bool Submissions::WaitsOn(uint64_t* begin) {
 }
 
 void Submissions::MarkUnsettled(Objects& objects) {
-  place = {&objects, last.stream};
+  place = {.objects = &objects, .stream = last.stream};
   unsettled_->gate.MarkRest();
   place = {};
   unsettled_ = nullptr;
@@ -281,21 +260,21 @@ CUresult Submissions::WriteWord(Objects& objects, bool goes_on, CUstream stream,
                                 uint64_t value) {
   const Driver& driver = TheDriver();
   Door* const door = goes_on ? unsettled_ : nullptr;
-  uint32_t slot = 0, mark = 0;
-  const bool takes = door != nullptr && last.stream == objects.stream().wire &&
-                     last.device == objects.device() && Has(driver.cuStreamBatchMemOp_v2) &&
-                     !TheCaptures().any() && door->Register() && door->gate.TakeMark(&slot, &mark);
-  if (!takes) return driver.cuStreamWriteValue64_v2(stream, word, value, CU_STREAM_WRITE_VALUE_DEFAULT);
+  std::optional<Gate::Mark> mark;
+  if (door != nullptr && last.stream == objects.stream().wire && last.device == objects.device() &&
+      Has(driver.cuStreamBatchMemOp_v2) && !TheCaptures().any() && door->Register())
+    mark = door->gate.TakeMark();
+  if (!mark) return driver.cuStreamWriteValue64_v2(stream, word, value, CU_STREAM_WRITE_VALUE_DEFAULT);
   unsettled_ = nullptr;
   CUstreamBatchMemOpParams both[2]{};
   both[0].operation = CU_STREAM_MEM_OP_WRITE_VALUE_64;
   both[0].writeValue.address = word;
   both[0].writeValue.value64 = value;
   both[1].operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-  both[1].writeValue.address = door->AddressOf(slot);
-  both[1].writeValue.value = mark;
+  both[1].writeValue.address = reinterpret_cast<CUdeviceptr>(&door->words.done[mark->slot]);
+  both[1].writeValue.value = mark->value;
   const CUresult result = driver.cuStreamBatchMemOp_v2(stream, 2, both, 0);
-  if (result != CUDA_SUCCESS) door->gate.DropMark(slot);
+  if (result != CUDA_SUCCESS) door->gate.DropMark(*mark);
   return result;
 }
 
@@ -304,11 +283,11 @@ uint64_t Submissions::EnterLink(Objects& objects, uint32_t direction, uint64_t b
                                 CUstream stream, const std::atomic<bool>& stop) {
   Door* const door = DoorOf(objects);
   if (door == nullptr || IsCapturing(stream)) return bytes;
-  link_place = &stream;
-  LinkGate& gate = door->link.gate;
+  place = {.known = &stream};
+  LinkGate& gate = door->link;
   const uint64_t piece =
       whole ? (gate.EnterWhole(direction, bytes, stop) ? bytes : 0) : gate.Enter(direction, bytes, stop);
-  link_place = nullptr;
+  place = {};
   return piece;
 }
 
@@ -316,9 +295,9 @@ void Submissions::LeaveLink(Objects& objects, uint32_t direction, uint64_t bytes
                             bool done) {
   Door* const door = DoorOf(objects);
   if (door == nullptr || IsCapturing(stream)) return;
-  link_place = &stream;
-  door->link.gate.Leave(direction, bytes, done);
-  link_place = nullptr;
+  place = {.known = &stream};
+  door->link.Leave(direction, bytes, done);
+  place = {};
 }
 
 void Submissions::ContextEnds(CUcontext context) {
@@ -328,7 +307,7 @@ void Submissions::ContextEnds(CUcontext context) {
   for (const auto& door : doors_) {
     if (door == nullptr) continue;
     door->gate.ForgetMarks();
-    door->link.gate.ForgetMarks();
+    door->link.ForgetMarks();
   }
 }
 

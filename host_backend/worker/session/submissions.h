@@ -99,7 +99,7 @@ class Submissions {
   TimeSlices* slices_ = nullptr;
   const AccountPage* page_ = nullptr;
   std::atomic<uint32_t> watched_{0};  // doors whose thread has begun
-  std::mutex registering_;
+  std::mutex registering_;            // taken before a gate's lock, never after it
   // The context in which the driver was told of the page of turns.
   std::atomic<CUcontext> registered_{nullptr};
 };
