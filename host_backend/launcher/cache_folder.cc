@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/launcher/cache_folder.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
@@ -20,23 +19,10 @@ namespace causeway::launcher {
 namespace {
 
 constexpr int kFolder = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-constexpr int kDeepest = 32;  // a driver's cache has three levels
 
 bool IsOwn(int folder) {
   struct stat info {};
   return fstat(folder, &info) == 0 && info.st_uid == geteuid();
-}
-
-void Empty(int folder, int depth) {
-  DIR* entries = depth < kDeepest ? fdopendir(dup(folder)) : nullptr;
-  if (entries == nullptr) return;
-  while (const dirent* entry = readdir(entries)) {
-    if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-    if (unlinkat(folder, entry->d_name, 0) == 0) continue;
-    if (const UniqueFd below(openat(folder, entry->d_name, kFolder)); below) Empty(below.get(), depth + 1);
-    unlinkat(folder, entry->d_name, AT_REMOVEDIR);
-  }
-  closedir(entries);
 }
 
 // The kernels in that folder, as the user whose they are. None where anything is not as it should be.
@@ -87,7 +73,7 @@ void EmptyDiscarded(int cache, uint32_t user, uint32_t number) {
   char name[64];
   snprintf(name, sizeof name, "%s/%u-%u", kDiscarded, user, number);
   const UniqueFd kernels = OpenKernels(cache, name, user);
-  if (kernels) Empty(kernels.get(), 0);
+  if (kernels) sandbox::EmptyFolder(kernels.get(), 16 * sandbox::kMostCacheFiles);
 }
 
 }  // namespace causeway::launcher

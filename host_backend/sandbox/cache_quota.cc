@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
@@ -12,13 +13,14 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "host_backend/common/unique_fd.h"
 
 namespace causeway::sandbox {
 namespace {
 
-// The driver's own folders are two deep.
+// The driver's own folders are two deep. A walk has a descriptor open for each.
 constexpr int kDeepest = 16;
 
 UniqueFd OpenFolder(int parent, const char* name) {
@@ -39,15 +41,23 @@ bool WatchFolder(int changes, int folder) {
   return inotify_add_watch(changes, path.c_str(), kGrows) >= 0;
 }
 
+// Looks at all that a folder has, or removes it.
 class Walk {
  public:
-  Walk(dev_t device, bool removes, uint64_t most_files, int changes = -1)
-      : device_(device), removes_(removes), most_files_(most_files), changes_(changes) {
+  Walk(dev_t device, uint64_t most_files, int changes)
+      : device_(device), most_files_(most_files), changes_(changes) {
     use_.watched = changes >= 0;
+  }
+  // `folder` outlives this.
+  static Walk Removing(int folder, dev_t device, uint64_t most_files) {
+    Walk walk(device, most_files, -1);
+    walk.top_ = folder;
+    return walk;
   }
 
   // False: there are more than it looks at.
   bool Enter(UniqueFd folder, int depth) {
+    if (removes()) fchmod(folder.get(), 0700);  // its owner may have closed it to itself
     use_.watched = use_.watched && WatchFolder(changes_, folder.get());
     const int number = folder.release();
     const std::unique_ptr<DIR, int (*)(DIR*)> entries(fdopendir(number), &closedir);
@@ -59,42 +69,63 @@ class Walk {
     return true;
   }
   const CacheUse& use() const { return use_; }
+  // Whether it has moved folders to the top, where they may not have been seen, since this was asked.
+  bool TakeMoved() { return std::exchange(moved_, false); }
 
  private:
+  bool removes() const { return top_ >= 0; }
   bool Visit(int parent, const char* name, int depth) {
     struct stat info {};
     if (fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) != 0) return true;  // gone meanwhile
-    use_.bytes +=
+    const uint64_t bytes =
         std::max(uint64_t(info.st_blocks) * 512, S_ISREG(info.st_mode) ? uint64_t(info.st_size) : 0);
+    // A file with holes may say that it has 2^63 bytes.
+    use_.bytes += std::min(bytes, ~uint64_t{0} - use_.bytes);
     const bool folder = S_ISDIR(info.st_mode) && info.st_dev == device_;
     if (folder) {
-      if (depth == kDeepest) return false;
+      if (depth == kDeepest) return removes() && MoveUp(parent, name);
       UniqueFd inner = OpenFolder(parent, name);
       if (!inner) use_.watched = false;
       if (inner && !Enter(std::move(inner), depth + 1)) return false;
     }
-    if (removes_) unlinkat(parent, name, folder ? AT_REMOVEDIR : 0);
+    if (removes()) unlinkat(parent, name, folder ? AT_REMOVEDIR : 0);
+    return true;
+  }
+  // However deep somebody has made folders, all are emptied in the end.
+  bool MoveUp(int parent, const char* name) {
+    const std::string free = "deep-" + std::to_string(use_.files);
+    moved_ = renameat2(parent, name, top_, free.c_str(), RENAME_NOREPLACE) == 0 || moved_;
     return true;
   }
 
   const dev_t device_;
-  const bool removes_;
   const uint64_t most_files_;
   const int changes_;
+  int top_ = -1;  // -1: it removes nothing
+  bool moved_ = false;
   CacheUse use_;
 };
 
 }  // namespace
 
+void EmptyFolder(int folder, uint64_t most_files) {
+  struct stat info {};
+  if (fstat(folder, &info) != 0) return;
+  Walk walk = Walk::Removing(folder, info.st_dev, most_files);
+  do {
+    if (!walk.Enter(OpenFolder(folder, "."), 0)) return;
+  } while (walk.TakeMoved());
+}
+
 CacheUse HoldToQuota(int folder, uint64_t most_bytes, uint64_t most_files, int changes) {
   struct stat info {};
   if (fstat(folder, &info) != 0) return {};
-  Walk look(info.st_dev, false, most_files, changes);
+  Walk look(info.st_dev, most_files, changes);
   const bool all_seen = look.Enter(OpenFolder(folder, "."), 0);
   CacheUse use = look.use();
   if (all_seen && use.bytes <= most_bytes) return use;
   // As many as it has seen at most, so that nobody waits for ever; the next look goes on.
-  Walk(info.st_dev, true, 4 * most_files).Enter(OpenFolder(folder, "."), 0);
+  EmptyFolder(folder, 4 * most_files);
   use.emptied = true;
   use.watched = false;
   return use;

@@ -24,4 +24,8 @@ inline constexpr uint64_t kMostCacheFiles = 65'536;
 CacheUse HoldToQuota(int folder, uint64_t most_bytes, uint64_t most_files = kMostCacheFiles,
                      int changes = -1);
 
+// Removes all that the folder has, however deep it lies and whatever permissions it has, but looks at `most_files` at most: what is
+// then left, the next call removes. The caller runs as the owner.
+void EmptyFolder(int folder, uint64_t most_files);
+
 }  // namespace causeway::sandbox
