@@ -58,5 +58,18 @@ class Waits(unittest.TestCase):
         self.assertEqual(self.found(UNBOUNDED[0], "ivshmem_ring/transport/waiter.cc"), [])
 
 
+class Receives(unittest.TestCase):
+    def test_the_daemons_own_way(self):
+        for name, text, found in [("host_backend/daemon/servers/x.cc", "n = recv(socket, &byte, 1, 0);", 1),
+                                  ("host_backend/daemon/servers/x.cc", "n = ::recvmsg(socket, &m, 0);", 1),
+                                  ("host_backend/daemon/servers/x.cc", "n = ReceiveFromStranger(socket, &byte, 1, &all);", 0),
+                                  ("host_backend/daemon/loop/worker_fd.cc", "n = recv(socket, &byte, 1, 0);", 0),
+                                  ("host_backend/worker/x.cc", "n = recv(socket, &byte, 1, 0);", 0)]:
+            report = tidy_test.Report()
+            with contextlib.redirect_stdout(io.StringIO()):
+                tidy_test.check_receives(name, text, report)
+            self.assertEqual(report.count, found, (name, text))
+
+
 if __name__ == "__main__":
     unittest.main()

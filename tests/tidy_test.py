@@ -161,6 +161,21 @@ def check_text(name, text, report):
             report.add(f"{name}:{number}", f"a path of one machine: {match.group(0)}...")
 
 
+# recv without room for descriptors closes those of a stranger in the calling thread, and such a close may take hours. recvmsg has it
+# (worker_fd.h). The second asks the kernel, not a peer.
+RECEIVE = re.compile(r"(?<![\w.>])(::)?(recv|recvfrom|recvmsg)\(")
+MAY_RECEIVE = {"host_backend/daemon/loop/worker_fd.cc", "host_backend/daemon/scopes/tcp_peer.cc"}
+
+
+def check_receives(name, text, report):
+    """The daemon receives by ReceiveFromStranger alone."""
+    if not name.startswith("host_backend/daemon/") or name in MAY_RECEIVE:
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        if RECEIVE.search(line):
+            report.add(f"{name}:{number}", "the daemon receives by ReceiveFromStranger (host_backend/daemon/loop/worker_fd.h)")
+
+
 def check_waits(name, text, report):
     """Loops without a bound in tests and in the benchmark: what never comes shall end them."""
     if name.split("/")[0] not in ("tests", "tools") or pathlib.PurePath(name).suffix not in CPP:
@@ -276,6 +291,7 @@ def main():
         check_includes(name, text, report)
         check_text(name, text, report)
         check_waits(name, text, report)
+        check_receives(name, text, report)
         check_named_files(name, text, known, report)
     check_links(root, names, report)
     repeated_lines.check(root, names, report.add)

@@ -11,6 +11,7 @@
 
 #include "ivshmem_ring/transport/packet.h"
 #include "tests/unit/daemon_fixture.h"
+#include "tests/unit/lingering_socket.h"
 
 namespace causeway::test {
 namespace {
@@ -65,6 +66,9 @@ class DoorbellVmTest : public DaemonFixture {
   // The daemon, a VM that is connected to it, and a session of that VM's.
   void ServedVm(const std::string& more = "") {
     StartDoorbellDaemon(more);
+    ServeVm();
+  }
+  void ServeVm() {
     vm_ = std::make_unique<Vm>(doorbell());
     ASSERT_TRUE(vm_->complete);
     guest_ = std::make_unique<GuestRegion>(region_file());
@@ -90,6 +94,24 @@ class DoorbellVmTest : public DaemonFixture {
   std::unique_ptr<Vm> vm_;
   std::unique_ptr<GuestRegion> guest_;
 };
+
+// As ADescriptorThatAClientSendsKeepsNobody of daemon_local_test.cc.
+TEST_F(DoorbellVmTest, ADescriptorThatAClientSendsKeepsNobody) {
+  StartDoorbellDaemon();
+  for (const bool leaves : {false, true}) {
+    Vm vm(doorbell());
+    ASSERT_TRUE(vm.complete);
+    LingeringSocket lingering;
+    if (!lingering.SendAway(vm.socket.get())) {
+      EXPECT_EQ(errno, EPERM);
+      EXPECT_EQ(send(vm.socket.get(), "x", 1, MSG_NOSIGNAL), 1);
+    }
+    if (leaves) continue;
+    char byte;
+    EXPECT_LE(recv(vm.socket.get(), &byte, 1, 0), 0);
+  }
+  ServeVm();
+}
 
 TEST_F(DoorbellVmTest, AGuestIsServedForItsRings) {
   ServedVm();

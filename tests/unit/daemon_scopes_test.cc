@@ -209,6 +209,32 @@ TEST_F(ScopeTest, AUserHoldsOnlySoManyIdleConnections) {
   EXPECT_TRUE(Serve(client));
 }
 
+// A session that was refused is none any more: its connection counts as one that waits.
+TEST_F(ScopeTest, RefusedSessionsOfAUserKeepNobodyOut) {
+  StartDaemon("ok", "socket_mode = \"0666\"\n");
+  EXPECT_EQ(AsNobody([this] {
+              std::vector<std::unique_ptr<LocalClient>> refused;
+              for (int i = 0; i < 64; ++i) {
+                refused.push_back(std::make_unique<LocalClient>(socket()));
+                LocalClient& client = *refused.back();
+                if (client.RequestSession().accepted == 0) return 1;
+                client.region().Open(0, 1, OpenBlock{});
+                if (!client.SendReady() || !client.region().WaitForHostWord(0, 1, SlotHostState::kRefused))
+                  return 2;
+              }
+              LocalClient one_more(socket());
+              LocalReply reply{};
+              if (recv(one_more.fd(), &reply, sizeof(reply), 0) != ssize_t(sizeof(reply))) return 3;
+              if (reply.accepted != 0 || std::strstr(reply.text, "has too many connections") == nullptr)
+                return 4;
+              // Each of them may still read why.
+              return refused[0]->region().refusal(0).empty() ? 5 : 0;
+            }),
+            0);
+  LocalClient client(socket());
+  EXPECT_TRUE(Serve(client));
+}
+
 TEST_F(ScopeTest, AUserSeesOnlyItsOwnSessions) {
   StartDaemon("ok", VmConfig() + "");
   chmod(socket().c_str(), 0666);

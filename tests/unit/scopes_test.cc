@@ -18,6 +18,7 @@
 #include "host_backend/daemon/loop/event_loop.h"
 #include "host_backend/daemon/loop/hand_off.h"
 #include "host_backend/daemon/loop/lateness.h"
+#include "host_backend/daemon/loop/pace.h"
 #include "host_backend/daemon/pool/own_spares.h"
 #include "host_backend/daemon/pool/worker_queue.h"
 #include "host_backend/daemon/process/log.h"
@@ -465,6 +466,18 @@ TEST(FlightStoreTest, AScopeForgetsItsOwnEndedSessions) {
   EXPECT_TRUE(store.Answer(quiet, "vm:quiet").ok());
   EXPECT_FALSE(store.Answer(quiet + 1, "vm:loud").ok()) << "its own oldest";
   EXPECT_FALSE(store.Answer(quiet, "vm:loud").ok()) << "another scope's";
+}
+
+TEST(PaceTest, WhatIsChargedIsMadeUpFor) {
+  using std::chrono::milliseconds;
+  const auto begin = Pace::Time::clock::now();
+  Pace pace(8, 2);
+  EXPECT_TRUE(pace.Take(begin));
+  EXPECT_TRUE(pace.Has(begin));
+  pace.Charge(27);  // of 7 that are left
+  EXPECT_FALSE(pace.Has(begin + milliseconds(10)));
+  EXPECT_TRUE(pace.Has(begin + milliseconds(11)));
+  EXPECT_TRUE(pace.Take(begin + milliseconds(11)));
 }
 
 // Every word of every slot of one region claims a sleeper, in every look; beside it is a region whose words are true.

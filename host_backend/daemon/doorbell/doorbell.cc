@@ -13,7 +13,9 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
+#include "host_backend/daemon/loop/worker_fd.h"
 #include "host_backend/daemon/process/unix_listener.h"
 #include "host_backend/daemon/region/region_file.h"
 #include "ivshmem_ring/transport/packet.h"
@@ -206,7 +208,8 @@ std::string Doorbell::SendAll(int client) const {
 
 void Doorbell::OnClient() {
   char byte;
-  const ssize_t got = recv(client_.get(), &byte, 1, MSG_DONTWAIT);
+  std::vector<WorkerFd> descriptors;  // has no use for any, and does not close them itself
+  const ssize_t got = ReceiveFromStranger(client_.get(), &byte, 1, &descriptors);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got > 0)
     owner_.log(LogLevel::kWarning, ": its doorbell's client sent something, which QEMU never does");

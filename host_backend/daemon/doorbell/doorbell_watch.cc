@@ -8,13 +8,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "host_backend/daemon/doorbell/doorbell.h"
 #include "host_backend/granted/event_channel.h"
 
 namespace causeway::daemon {
 
-// One VM with sessions. The thread alone uses `pace`; the mutex guards `slots`.
+// One VM with sessions. The mutex guards `slots`; the thread alone uses what follows them.
 struct DoorbellWatch::Vm {
   Vm(std::shared_ptr<Region> r, int e) : region(std::move(r)), event(fcntl(e, F_DUPFD_CLOEXEC, 0)) {}
   const std::shared_ptr<Region> region;
@@ -22,6 +23,9 @@ struct DoorbellWatch::Vm {
   std::vector<uint32_t> slots;
   // A guest that rings without a pause is looked at so often; its processes' calls come from sleep less often.
   Pace pace{256, 20};
+  // Wake-ups in vain, which a guest causes that writes of threads which do not sleep.
+  Pace vain{128, 4};
+  bool unfinished = false;  // a look ended before the last slot
 };
 
 DoorbellWatch::~DoorbellWatch() {
@@ -62,14 +66,21 @@ void DoorbellWatch::Remove(const Region& region, uint32_t slot) {
 
 // False: it rang too often, and what it rang for is looked at after a pause.
 bool DoorbellWatch::Look(Vm& vm) {
-  if (!vm.pace.Take(std::chrono::steady_clock::now())) return false;
-  if (!(vm.region->granted() ? TakeEvents(vm.event.get()) : TakeRings(vm.event.get()))) return true;
+  const auto now = std::chrono::steady_clock::now();
+  if (!vm.vain.Has(now) || !vm.pace.Take(now)) return false;
+  const bool rang = vm.region->granted() ? TakeEvents(vm.event.get()) : TakeRings(vm.event.get());
+  if (!rang && !std::exchange(vm.unfinished, false)) return true;
   std::vector<uint32_t> slots;
   {
     const std::lock_guard lock(mutex_);
     slots = vm.slots;
   }
-  for (const uint32_t slot : slots) vm.region->WakeSleepers(slot);
+  for (const uint32_t slot : slots) {
+    vm.vain.Charge(vm.region->WakeSleepers(slot).vain);
+    if (vm.vain.Has(now)) continue;
+    vm.unfinished = true;  // the sleepers of this VM's other sessions are found after a pause
+    return false;
+  }
   return true;
 }
 

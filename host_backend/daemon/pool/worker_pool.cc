@@ -151,6 +151,9 @@ void WorkerPool::Withdraw(WorkerClient& client) {
   waiting_.Remove(client);
   if (Entry* entry = Find(client)) {
     entry->client = nullptr;
+    // Asking for one and leaving again must not cost a process each time, as often as somebody likes.
+    if (entry->own && entry->IsStarting() && !client.Peer().pace->given_up.Take(Clock::now()))
+      OwnFailed(entry->scope);
     entry->process->Kill();
   }
 }

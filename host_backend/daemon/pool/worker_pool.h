@@ -40,7 +40,7 @@ struct SessionPeer {
   uint64_t device_memory_mib = 0;                  // the scope's limit on each GPU; 0: none
   std::string share{};                             // Scope::share
   std::shared_ptr<LimitedLog> log;                 // the scope's
-  std::shared_ptr<Pace> pace;                      // the scope's
+  std::shared_ptr<WorkerPace> pace;                // the scope's
   const HostShare* host = nullptr;                 // the configuration's, as `gpus` is
   const std::vector<std::string>* gpus = nullptr;  // UUIDs of those that it may open; empty: all
 };

@@ -99,7 +99,7 @@ bool RemoteServer::MayHandOver(int socket) const {
 }
 
 void RemoteServer::OnAccept() {
-  UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  WorkerFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket || !MayHandOver(socket.get())) return;
   if (arrivals_.size() >= kMaxArrivals) Drop(arrivals_.front());
   Arrival& arrival = arrivals_.emplace_back();
@@ -120,13 +120,14 @@ void RemoteServer::OnArrival(Arrival& arrival) {
   KeyHandOver hand_over{};
   RemoteHandOver& who = hand_over.who;
   // What comes first tells which message it is; what follows a hand-over is the guest's.
-  const ssize_t begun = recv(arrival.socket.get(), &who.magic, sizeof who.magic, MSG_PEEK);
+  std::vector<WorkerFd> descriptors;  // has no use for any
+  const ssize_t begun = ReceiveFromStranger(arrival.socket.get(), &who.magic, sizeof who.magic, &descriptors);
   if (begun < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (begun == ssize_t(sizeof who.magic) && who.magic == kKeyEndedMagic) return OnKeysEnded(arrival);
+  if (begun == ssize_t(sizeof who.magic) && who.magic == kKeyEndedMagic) return OnKeyEnded(arrival);
   // It was sent with one call: all of it is there, or none.
-  const size_t expected = who.magic == kKeyHandOverMagic ? sizeof hand_over : sizeof who;
-  const ssize_t bytes = recv(arrival.socket.get(), &hand_over, expected, 0);
-  UniqueFd socket = std::move(arrival.socket);
+  const size_t expected = (who.magic == kKeyHandOverMagic ? sizeof hand_over : sizeof who) - sizeof who.magic;
+  const ssize_t bytes = ReceiveFromStranger(arrival.socket.get(), who.vm, expected, &descriptors);
+  WorkerFd socket = std::move(arrival.socket);
   services_.loop.Unwatch(arrival.watch);
   arrival.watch = 0;
   Drop(arrival);
@@ -138,20 +139,18 @@ void RemoteServer::OnArrival(Arrival& arrival) {
   Admit(std::move(socket), who, hand_over.id);
 }
 
-// Each was sent with one call, or several with one.
-void RemoteServer::OnKeysEnded(Arrival& arrival) {
+// It was sent with one call as well. The next one, or the end, is the next event.
+void RemoteServer::OnKeyEnded(Arrival& arrival) {
   KeyEnded ended{};
-  ssize_t bytes;
-  while ((bytes = recv(arrival.socket.get(), &ended, sizeof ended, 0)) == ssize_t(sizeof ended) &&
-         ended.magic == kKeyEndedMagic) {
-    ended.id[sizeof(ended.id) - 1] = '\0';
-    if (ended.id[0] != '\0') sessions_.EndKey(ended.id);
-  }
-  if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;  // more may come, or the end
-  Drop(arrival);
+  std::vector<WorkerFd> descriptors;
+  if (ReceiveFromStranger(arrival.socket.get(), ended.id, sizeof ended.id, &descriptors) !=
+      ssize_t(sizeof ended.id))
+    return Drop(arrival);
+  ended.id[sizeof(ended.id) - 1] = '\0';
+  if (ended.id[0] != '\0') sessions_.EndKey(ended.id);
 }
 
-void RemoteServer::Admit(UniqueFd socket, RemoteHandOver who, const std::string& key_id) {
+void RemoteServer::Admit(WorkerFd socket, RemoteHandOver who, const std::string& key_id) {
   who.vm[sizeof(who.vm) - 1] = who.key[sizeof(who.key) - 1] = who.peer[sizeof(who.peer) - 1] = '\0';
   std::optional<StreamOrigin> origin = OriginOf(who.vm);
   if (!origin) {

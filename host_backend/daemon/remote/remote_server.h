@@ -31,7 +31,7 @@ class RemoteServer {
  private:
   // A connection of which causeway-tls has not yet said who it is.
   struct Arrival {
-    UniqueFd socket;
+    WorkerFd socket;  // its peer is a stranger where one has taken a process of causeway-tls over
     EventLoop::WatchId watch = 0;
     EventLoop::TimerId timer = 0;
   };
@@ -39,8 +39,8 @@ class RemoteServer {
   bool MayHandOver(int socket) const;
   void OnAccept();
   void OnArrival(Arrival& arrival);
-  void OnKeysEnded(Arrival& arrival);
-  void Admit(UniqueFd socket, RemoteHandOver who, const std::string& key_id);
+  void OnKeyEnded(Arrival& arrival);
+  void Admit(WorkerFd socket, RemoteHandOver who, const std::string& key_id);
   // None: the configuration has no such VM.
   std::optional<StreamOrigin> OriginOf(const std::string& vm) const;
   void Drop(Arrival& arrival);

@@ -59,7 +59,7 @@ void Scopes::ForgetVm(const VmConfig& vm) {
 ScopeRef Scopes::OfUser(const std::string& name, const std::string& family) {
   std::shared_ptr<ScopeFamily> known = families_[family].lock();
   if (known == nullptr)
-    families_[family] = known = std::make_shared<ScopeFamily>(ScopeFamily{family, 0, 0, 0});
+    families_[family] = known = std::make_shared<ScopeFamily>(ScopeFamily{.name = family});
   const std::string who =
       (name.starts_with(kContainerScope) ? "Container " : "User ") + name.substr(name.find(':') + 1);
   return Find(name, who, "local_max_sessions", config_.local_max_sessions, kMaxScopes, std::move(known));

@@ -19,6 +19,7 @@ namespace causeway::daemon {
 struct ScopeFamily {
   std::string name{};  // of a user's: "uid:NUMBER", "namespace:NUMBER" (LocalPeer::family); else empty
   uint32_t scopes = 0, sessions = 0, connections = 0;  // of all its scopes; the last as in Scope
+  Pace requests{4, 0.5};  // of its local clients: a session or a text takes some tenths of a millisecond
 };
 
 struct Scope {
@@ -35,10 +36,10 @@ struct Scope {
   bool configured = false;     // what is guaranteed is kept for it also while it has no session
   std::string closed;          // why none begins; empty: they may
   uint32_t sessions = 0;       // opening or served
-  uint32_t connections = 0;    // that have no session yet
+  uint32_t connections = 0;    // that have no session: not yet, or it was refused or has failed
   uint64_t worker_deaths = 0;  // of its sessions' workers, while they served
   // Never null. Of a VM, a peer, and a user who makes no scopes it has this scope alone.
-  std::shared_ptr<ScopeFamily> family = std::make_shared<ScopeFamily>(ScopeFamily{{}, 1, 0, 0});
+  std::shared_ptr<ScopeFamily> family = std::make_shared<ScopeFamily>(ScopeFamily{.scopes = 1});
   // All scopes with the same one have one share of a GPU's time together.
   const std::string& share() const { return family->name.empty() ? name : family->name; }
   // One connection without a session more, or less.
@@ -46,9 +47,8 @@ struct Scope {
     connections += more ? 1 : -1;
     family->connections += more ? 1 : -1;
   }
-  const std::shared_ptr<LimitedLog> log = std::make_shared<LimitedLog>();  // all lines that its guests cause
-  const std::shared_ptr<Pace> pace = std::make_shared<WorkerPace>();       // of what its workers say
-  Pace requests{4, 0.5};  // of its local clients: a session or a text takes some tenths of a millisecond
+  const std::shared_ptr<LimitedLog> log = std::make_shared<LimitedLog>();   // all lines that its guests cause
+  const std::shared_ptr<WorkerPace> pace = std::make_shared<WorkerPace>();  // of what its workers say
 };
 using ScopeRef = std::shared_ptr<Scope>;
 

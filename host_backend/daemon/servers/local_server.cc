@@ -82,6 +82,10 @@ struct LocalServer::Connection {
     counted = idle;
     scope->CountConnection(idle);
   }
+  // Its session was refused or has failed; its client is still there, and may read why.
+  bool HasNoSession() const {
+    return stage == Stage::kSession && (session == nullptr || session->has_failed());
+  }
   EventLoop& loop;
   WorkerFd socket;  // what its client has sent and nobody has read ends with it
   LocalPeer peer;
@@ -222,14 +226,10 @@ void LocalServer::OnAccept(Listener& listener) {
   }
   WorkerFd socket(accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket) return;
-  // What has asked for nothing yet makes room, the oldest first: many users together cannot keep others away.
-  const auto silent = std::find_if(connections_.begin(), connections_.end(), [](const auto& connection) {
-    return connection->stage == Connection::Stage::kRequest;
-  });
-  const bool full = connections_.size() >= services_.config.max_sessions + kMaxIdleClients;
-  if (full && silent != connections_.end()) {
-    OnClientGone(**silent);
-  } else if (full) {
+  for (const auto& connection : connections_) {
+    if (connection->HasNoSession()) connection->Idle(true);
+  }
+  if (!MakeRoom()) {
     SendReply(socket.get(), Refusal("The host daemon has too many connections; try again later."), -1);
     return;
   }
@@ -257,6 +257,21 @@ void LocalServer::OnAccept(Listener& listener) {
   Watch(*raw);
   SetLimit(*raw, kRequestLimit);
   connections_.push_back(std::move(connection));
+}
+
+// What has asked for nothing yet makes room, then what is left of sessions that were refused or have failed, the oldest first:
+// many users together cannot keep others away. False: there is no room.
+bool LocalServer::MakeRoom() {
+  if (connections_.size() < services_.config.max_sessions + kMaxIdleClients) return true;
+  const auto first = [this](auto is_it) {
+    return std::find_if(connections_.begin(), connections_.end(),
+                        [is_it](const auto& connection) { return is_it(*connection); });
+  };
+  auto found = first([](const Connection& each) { return each.stage == Connection::Stage::kRequest; });
+  if (found == connections_.end()) found = first([](const Connection& each) { return each.HasNoSession(); });
+  if (found == connections_.end()) return false;
+  OnClientGone(**found);
+  return true;
 }
 
 void LocalServer::Watch(Connection& connection) {
@@ -314,7 +329,7 @@ void LocalServer::OnRequest(Connection& connection, const void* packet, size_t b
                                   std::to_string(kAbiMajor) + "." + std::to_string(kAbiMinor) +
                                   "; install the same Causeway release on both sides.");
   }
-  if (!connection.scope->requests.Take(Clock::now())) {
+  if (!connection.scope->family->requests.Take(Clock::now())) {
     // Others come first; its turn comes before the limit of a request that was never made.
     services_.loop.Unwatch(connection.watch);
     services_.loop.Cancel(connection.timer);

@@ -56,6 +56,7 @@ class LocalServer {
   std::string AddListener(const ListenerPlan& plan, bool of_containers);
   void CloseListeners();
   void OnAccept(Listener& listener);
+  bool MakeRoom();
   void Watch(Connection& connection);
   void OnPacket(Connection& connection, uint32_t events);
   void OnRequest(Connection& connection, const void* packet, size_t bytes);

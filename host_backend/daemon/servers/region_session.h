@@ -48,6 +48,8 @@ class RegionSession final : public WorkerClient {
   void Abandon(const std::string& sentence);
 
   State state() const { return state_; }
+  // It was refused or ended by a failure, and its process has not closed it yet.
+  bool has_failed() const { return state_ == State::kRefused || state_ == State::kFatal; }
   uint32_t session() const { return session_; }
   SessionStatus Status() const;
 

@@ -35,7 +35,7 @@ UniqueFd FileOf(const OpenBlock& block) {
 
 class StreamSessions::Session final : public WorkerClient {
  public:
-  Session(StreamSessions& server, UniqueFd socket, StreamOrigin origin)
+  Session(StreamSessions& server, WorkerFd socket, StreamOrigin origin)
       : server_(server),
         services_(server.services_),
         socket_(std::move(socket)),
@@ -183,7 +183,7 @@ class StreamSessions::Session final : public WorkerClient {
   }
 
   // It comes by that socket. Empty, or why it cannot.
-  std::string TakeBack(UniqueFd& socket, const ResumeRequest& request) {
+  std::string TakeBack(WorkerFd& socket, const ResumeRequest& request) {
     if (!return_.Take(request)) return "A later connection of this session has come already.";
     const LocalReply reply = Accepted(0);
     fcntl(socket.get(), F_SETFL, 0);  // workers expect a blocking connection
@@ -326,8 +326,9 @@ class StreamSessions::Session final : public WorkerClient {
       return;
     }
     // Never a byte more than the opening message.
-    const ssize_t bytes =
-        recv(socket_.get(), reinterpret_cast<char*>(&block_) + received_, sizeof(block_) - received_, 0);
+    std::vector<WorkerFd> descriptors;  // has no use for any
+    const ssize_t bytes = ReceiveFromStranger(socket_.get(), reinterpret_cast<char*>(&block_) + received_,
+                                              sizeof(block_) - received_, &descriptors);
     if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (bytes <= 0) return Leave();
     received_ += size_t(bytes);
@@ -414,7 +415,7 @@ class StreamSessions::Session final : public WorkerClient {
 
   StreamSessions& server_;
   Services& services_;
-  UniqueFd socket_;
+  WorkerFd socket_;
   const StreamOrigin origin_;
   const ScopeRef scope_;
   EventLoop::WatchId watch_ = 0;
@@ -445,7 +446,7 @@ StreamSessions::~StreamSessions() {
   sessions_.clear();
 }
 
-void StreamSessions::Add(UniqueFd socket, StreamOrigin origin) {
+void StreamSessions::Add(WorkerFd socket, StreamOrigin origin) {
   if (sessions_.size() >= services_.config.max_sessions + kMaxIdleStreams) {
     // What has not said who it is makes room, the oldest first.
     const auto silent =
@@ -472,7 +473,7 @@ void StreamSessions::TakeOver(
     origin->place = state.at("place").get<std::string>();
     origin->user = user;
     origin->key_id = state.value("key_id", "");
-    UniqueFd socket = record->Take("socket");
+    WorkerFd socket(record->Take("socket"));
     sessions_.push_back(std::make_unique<Session>(*this, std::move(socket), std::move(*origin)));
     sessions_.back()->Resume(services_.vault.Adopt(*record));
   }

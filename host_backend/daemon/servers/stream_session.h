@@ -35,7 +35,7 @@ class StreamSessions {
   ~StreamSessions();
 
   // A connection whose first byte is the opening message's. It is closed where its scope has too many.
-  void Add(UniqueFd socket, StreamOrigin origin);
+  void Add(WorkerFd socket, StreamOrigin origin);
   // Goes on with the sessions that a daemon of before had under that kind. `find` tells where one with that `place`, and of that
   // user of this host, comes from; its place and user are known. None: there is no such place any more, and the session ends.
   void TakeOver(const char* kind,

@@ -130,13 +130,26 @@ StreamOrigin TcpServer::OriginOf(const std::string& peer) const {
           peer,  ""};
 }
 
+// Groups may be known to a server of the network alone, and whoever connects again and again must not have it asked each time.
+bool TcpServer::MayUse(uid_t user) {
+  constexpr std::chrono::seconds kValid{10};
+  constexpr size_t kMostKnown = 256;
+  const auto now = Clock::now();
+  const auto known = known_users_.find(user);
+  if (known != known_users_.end() && now - known->second.asked < kValid) return known->second.may;
+  if (known == known_users_.end() && known_users_.size() >= kMostKnown) known_users_.clear();
+  const bool may = MayUseSocket(user, services_.config);
+  known_users_[user] = {now, may};
+  return may;
+}
+
 void TcpServer::OnAccept() {
   if (ClosingBacklog() > kMostClosing) {
     services_.loop.Unwatch(watch_);
     pause_ = services_.loop.After(kClosingPause, "a new TCP connection", [this] { Listen(); });
     return;
   }
-  UniqueFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  WorkerFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket) return;
   const int on = 1;
   setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -153,7 +166,7 @@ void TcpServer::OnAccept() {
   if (IsOwnConnection(socket.get())) {
     user = LoopbackPeer(socket.get());
     name += user ? ":uid" + std::to_string(*user) : ":unknown";
-    stranger = !user || !MayUseSocket(*user, services_.config);
+    stranger = !user || !MayUse(*user);
   }
   StreamOrigin origin = OriginOf(name);
   origin.user = user;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sessions over TCP, neither encrypted nor authenticated.
 #pragma once
+#include <sys/types.h>
+
+#include <map>
 #include <memory>
 #include <string>
 
@@ -31,6 +34,7 @@ class TcpServer {
   std::string Bind();
   void Listen();
   void OnAccept();
+  bool MayUse(uid_t user);
 
   StreamOrigin OriginOf(const std::string& peer) const;
 
@@ -39,6 +43,11 @@ class TcpServer {
   uint64_t listener_key_ = 0;
   EventLoop::WatchId watch_ = 0;
   EventLoop::TimerId pause_ = 0;  // until it is watched again
+  struct KnownUser {
+    Clock::time_point asked;
+    bool may;
+  };
+  std::map<uid_t, KnownUser> known_users_;  // of this host
   std::string address_;
   StreamSessions sessions_;
 };

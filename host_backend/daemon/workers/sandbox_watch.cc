@@ -25,6 +25,8 @@
 namespace causeway::daemon {
 namespace {
 
+constexpr std::chrono::milliseconds kPause{2};
+
 // The kernel's struct may be larger than the one that this was built with.
 union RoomyAnswer {
   seccomp_notif_resp value;
@@ -61,13 +63,18 @@ void Report(const std::string& kind, const seccomp_data& data) {
 }  // namespace
 
 SandboxWatch::SandboxWatch(EventLoop& loop, WorkerFd listener, bool report, std::string kind,
-                           OpenQuestion& question, Judge judge)
+                           OpenQuestion& question, MayAsk may_ask, Judge judge)
     : loop_(loop),
       listener_(std::move(listener)),
       report_(report),
       kind_(std::move(kind)),
       question_(question),
+      may_ask_(std::move(may_ask)),
       judge_(std::move(judge)) {
+  Watch();
+}
+
+void SandboxWatch::Watch() {
   watch_ = loop_.TryWatch(listener_.get(), EPOLLIN, "a question about a worker's mapping",
                           [this](uint32_t events) { OnQuestion(events); });
 }
@@ -81,10 +88,17 @@ bool SandboxWatch::IsListener(int descriptor) {
 
 SandboxWatch::~SandboxWatch() {
   loop_.Unwatch(watch_);
+  loop_.Cancel(pause_);
 }
 
 void SandboxWatch::OnQuestion(uint32_t events) {
   if ((events & EPOLLIN) == 0) return loop_.Unwatch(watch_);  // its last thread is gone
+  // Each copies what the region says of its owners: a worker that asks all the time is to keep no others waiting.
+  if (!may_ask_()) {
+    loop_.Unwatch(watch_);
+    pause_ = loop_.After(kPause, "a pause of a worker's questions", [this] { Watch(); });
+    return;
+  }
   // One for each event: asking for more than there is would wait.
   OpenQuestion::Room& question = question_.Next();
   if (ioctl(listener_.get(), SECCOMP_IOCTL_NOTIF_RECV, &question) != 0) {

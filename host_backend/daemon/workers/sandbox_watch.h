@@ -21,11 +21,12 @@ struct RegionMapping {
 class SandboxWatch {
  public:
   using Judge = std::function<bool(const RegionMapping&)>;  // false: the worker's call fails
+  using MayAsk = std::function<bool()>;                     // false: its next question waits for a moment
 
   // `report`: calls outside of the filter may go on. `kind` names them in the log: "cuda" or "nvml". `question` is where
-  // each question is read, one after the other, also those of other workers.
+  // each question is read, one after the other, also those of other workers. `may_ask` is asked before each.
   SandboxWatch(EventLoop& loop, WorkerFd listener, bool report, std::string kind, OpenQuestion& question,
-               Judge judge);
+               MayAsk may_ask, Judge judge);
   ~SandboxWatch();
   // Of a worker that was taken over, when its session can judge: what the daemon of before had not answered.
   void AnswerWhatWasLeft();
@@ -36,6 +37,7 @@ class SandboxWatch {
   SandboxWatch& operator=(const SandboxWatch&) = delete;
 
  private:
+  void Watch();
   void OnQuestion(uint32_t events);
   void Answer(const seccomp_notif& question);
 
@@ -44,8 +46,10 @@ class SandboxWatch {
   const bool report_;
   const std::string kind_;
   OpenQuestion& question_;
+  const MayAsk may_ask_;
   const Judge judge_;
   EventLoop::WatchId watch_ = 0;
+  EventLoop::TimerId pause_ = 0;
 };
 
 }  // namespace causeway::daemon

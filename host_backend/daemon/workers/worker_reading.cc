@@ -168,6 +168,7 @@ void WorkerProcess::Listen(WorkerFd questions) {
   sandbox_ = std::make_unique<SandboxWatch>(
       loop_, std::move(questions), program_.sandbox != "enforce",
       kind_ == WorkerKind::kCuda ? "cuda" : "nvml", *program_.question,
+      [this] { return pace_->Take(Clock::now()); },
       [this](const RegionMapping& mapping) { return listener_.MayMap(*this, mapping); });
 }
 
