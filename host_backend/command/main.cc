@@ -128,7 +128,8 @@ int main(int argc, char** argv) {
 
   app.add_subcommand("bench", "Measure native and Causeway's figures side by side");
   app.add_subcommand("doctor", "Look at every link between a program and the GPU, and name what is broken");
-  app.add_subcommand("cdi", "Print what podman, Docker and containerd read to give a container the GPU");
+  app.add_subcommand(
+      "cdi", "Print the CDI file by which container runtimes give a container the GPU (tried with podman)");
   app.add_subcommand("pool",
                      "List the remote hosts that this machine may use, their GPUs, load and free memory");
   causeway::AddOptionTable(app);

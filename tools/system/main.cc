@@ -15,8 +15,8 @@ namespace {
 constexpr int kUsage = 2;
 
 CLI::App* AddCdi(CLI::App& app, cdi::CdiOptions& options) {
-  auto* added =
-      app.add_subcommand("cdi", "Print what podman, Docker and containerd read to give a container the GPU");
+  auto* added = app.add_subcommand(
+      "cdi", "Print the CDI file by which container runtimes give a container the GPU (tried with podman)");
   options.config = "/etc/causeway/causewayd.toml";
   added
       ->add_option("--output", options.output,
