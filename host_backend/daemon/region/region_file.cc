@@ -121,7 +121,8 @@ Result<gid_t> GroupId(const std::string& group, const std::string& key) {
   return found->gr_gid;
 }
 
-Result<std::unique_ptr<RegionSource>> RegionFile::Open(const VmConfig& vm, LauncherLink& launcher) {
+Result<std::unique_ptr<RegionSource>> RegionFile::Open(const VmConfig& vm, LauncherLink& launcher,
+                                                       bool starts) {
   const std::string intro = "The region file " + vm.region_file + " of VM " + vm.name + " ";
   auto opened = OpenOrCreate(vm, intro);
   if (!opened.ok()) return Error{opened.error()};
@@ -143,7 +144,7 @@ Result<std::unique_ptr<RegionSource>> RegionFile::Open(const VmConfig& vm, Launc
   if (lock &&
       (fstat(lock.get(), &locked) != 0 || locked.st_ino != found.st_ino || locked.st_dev != found.st_dev))
     return Error{intro + "was replaced while it was opened; start causewayd again."};
-  if (!lock || !LockExclusively(lock.get())) {
+  if (!lock || !(starts ? LockExclusively(lock.get()) : LockAtOnce(lock.get()))) {
     return fail(intro +
                 "is in use by another causewayd; stop that one, or give this VM a region_file of its own.");
   }

@@ -15,8 +15,9 @@ namespace causeway::daemon {
 class RegionFile final : public RegionSource {
  public:
   // Creates or checks the file, locks and maps it. The launcher gives it to the VMs' group. It is not
-  // formatted yet. Errors are sentences that say what to do.
-  static Result<std::unique_ptr<RegionSource>> Open(const VmConfig& vm, LauncherLink& launcher);
+  // formatted yet. Errors are sentences that say what to do. `starts`: the daemon does, and waits a second for a lock that another
+  // process has; later it waits for nothing, because the file's owner can hold the lock.
+  static Result<std::unique_ptr<RegionSource>> Open(const VmConfig& vm, LauncherLink& launcher, bool starts);
 
   // Compares path and open file.
   Finding Check() override;

@@ -36,13 +36,14 @@ bool IsNewer(uint32_t session, uint32_t than) {
 
 }  // namespace
 
-Result<std::unique_ptr<RegionSource>> VmServer::OpenRegion(Services& services, const VmConfig& vm) {
-  if (vm.xen_domain.empty()) return RegionFile::Open(vm, services.pool.launcher());
+Result<std::unique_ptr<RegionSource>> VmServer::OpenRegion(Services& services, const VmConfig& vm,
+                                                           bool starts) {
+  if (vm.xen_domain.empty()) return RegionFile::Open(vm, services.pool.launcher(), starts);
   return Granting(services.loop, services.vault).Now(vm);
 }
 
 Result<std::unique_ptr<VmServer>> VmServer::Start(Services& services, const VmConfig& vm) {
-  auto file = OpenRegion(services, vm);
+  auto file = OpenRegion(services, vm, true);
   // What a domain lacks is no mistake of the configuration, and is told in the status.
   if (!file.ok() && !vm.xen_domain.empty()) return StartWithout(services, vm, file.error());
   if (!file.ok()) return Error{file.error()};
@@ -57,7 +58,7 @@ Result<std::unique_ptr<VmServer>> VmServer::Add(Services& services, const VmConf
     server->BeginGranting();
     return server;
   }
-  auto file = OpenRegion(services, vm);
+  auto file = OpenRegion(services, vm, false);
   if (!file.ok()) return Error{file.error()};
   return With(services, vm, std::move(file.value()));
 }
@@ -376,7 +377,7 @@ void VmServer::Lose(const std::string& why) {
 void VmServer::TryReopen() {
   if (AnySession()) return;
   if (!vm_.xen_domain.empty()) return BeginGranting();
-  Take(OpenRegion(services_, vm_));
+  Take(OpenRegion(services_, vm_, false));
 }
 
 void VmServer::Take(Result<std::unique_ptr<RegionSource>> file) {

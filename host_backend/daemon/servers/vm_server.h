@@ -89,7 +89,8 @@ class VmServer {
   bool IsQuiet() const;
   void Tick();
   void Beat();
-  static Result<std::unique_ptr<RegionSource>> OpenRegion(Services& services, const VmConfig& vm);
+  static Result<std::unique_ptr<RegionSource>> OpenRegion(Services& services, const VmConfig& vm,
+                                                          bool starts);
   void CheckFile();
   void Lose(const std::string& why);
   void TryReopen();
