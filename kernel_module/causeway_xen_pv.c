@@ -214,7 +214,7 @@ static const struct vm_operations_struct causeway_pv_vm_ops = {
 
 static int causeway_pv_begin(struct vm_area_struct *vma)
 {
-	struct causeway_pv_area *area = kvzalloc(struct_size(area, entry, vma_pages(vma)), GFP_KERNEL);
+	struct causeway_pv_area *area = kvzalloc(struct_size(area, entry, vma_pages(vma)), GFP_KERNEL_ACCOUNT);
 	unsigned long i;
 	int error;
 

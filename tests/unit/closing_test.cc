@@ -11,6 +11,7 @@
 #include <chrono>
 #include <filesystem>
 #include <iterator>
+#include <memory>
 #include <vector>
 
 #include "host_backend/daemon/loop/worker_fd.h"
@@ -69,6 +70,22 @@ TEST(ClosingTest, OneThatLingersAndWasReceived) {
   EXPECT_EQ(flags & (MSG_TRUNC | MSG_CTRUNC), 0);
   descriptors.clear();
   ExpectThatOthersAreClosed();
+}
+
+// What one peer sends keeps nobody else's from being closed, however many of its closes wait.
+TEST(ClosingTest, ManyOfOneAccountThatLinger) {
+  const auto account = std::make_shared<ClosingAccount>();
+  std::vector<LingeringSocket> lingering(40);
+  for (LingeringSocket& each : lingering) {
+    const WorkerFd closed(each.own().release(), account);
+  }
+  ExpectThatOthersAreClosed();
+  EXPECT_GT(account->left(), ClosingAccount::kMostOfAccount);
+  EXPECT_LE(ClosingBacklog(), 20u) << "those that wait for others of their account count for nobody else";
+  lingering.clear();  // their peers end, and the closes with them
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kBound_ms);
+  while (account->left() != 0 && std::chrono::steady_clock::now() < end) usleep(1000);
+  EXPECT_EQ(account->left(), 0u);
 }
 
 // A flood of connections leaves thousands of descriptors to be closed, which one or two threads do.

@@ -78,7 +78,7 @@ void ControlServer::Stop() {
 }
 
 void ControlServer::OnAccept() {
-  WorkerFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  WorkerFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK), closing_);
   if (!socket) return;
   auto peer = IdentifyPeer(socket.get(), group_);
   if (!peer) return;  // it is gone already
@@ -108,7 +108,8 @@ void ControlServer::Close(const std::shared_ptr<Connection>& connection) {
 void ControlServer::OnPacket(const std::shared_ptr<Connection>& connection) {
   char packet[kControlRequestBytes + 1];
   std::vector<WorkerFd> unwanted;
-  const ssize_t bytes = ReceiveFromStranger(connection->socket.get(), packet, sizeof(packet), &unwanted);
+  const ssize_t bytes =
+      ReceiveFromStranger(connection->socket.get(), packet, sizeof(packet), &unwanted, nullptr, closing_);
   if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
   const std::shared_ptr<Connection> kept = connection;
   Close(kept);

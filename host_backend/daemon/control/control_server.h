@@ -51,6 +51,7 @@ class ControlServer {
   uint64_t listener_key_ = 0;
   EventLoop::WatchId watch_ = 0;
   std::list<std::shared_ptr<Connection>> connections_;
+  const ClosingAccountRef closing_ = std::make_shared<ClosingAccount>();  // of all of them
 };
 
 }  // namespace causeway::daemon

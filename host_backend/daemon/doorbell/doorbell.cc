@@ -99,7 +99,8 @@ void Doorbell::KeepRecord() {
               {"client", client_.get()},
               {"work", work_.get()},
               {"control", control_.get()},
-              {"guest", guest_.get()}});
+              {"guest", guest_.get()}},
+             0, closing_);
 }
 
 Doorbell::FileId Doorbell::IdOf(int file) {
@@ -156,9 +157,9 @@ void Doorbell::PauseListening(milliseconds pause) {
 
 void Doorbell::OnAccept() {
   if (!accepts_.Take(Clock::now())) return PauseListening(kTooMany);
-  WorkerFd client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  WorkerFd client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK), closing_);
   if (client) return Welcome(std::move(client));
-  if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return;
+  if (!IsOutOfDescriptors(errno)) return;
   owner_.log(LogLevel::kError, ": its doorbell accepts no connection: " + ErrnoText());
   PauseListening(kNothingLeft);
 }
@@ -209,7 +210,7 @@ std::string Doorbell::SendAll(int client) const {
 void Doorbell::OnClient() {
   char byte;
   std::vector<WorkerFd> descriptors;  // has no use for any, and does not close them itself
-  const ssize_t got = ReceiveFromStranger(client_.get(), &byte, 1, &descriptors);
+  const ssize_t got = ReceiveFromStranger(client_.get(), &byte, 1, &descriptors, nullptr, closing_);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got > 0)
     owner_.log(LogLevel::kWarning, ": its doorbell's client sent something, which QEMU never does");

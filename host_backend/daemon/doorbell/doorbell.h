@@ -90,6 +90,7 @@ class Doorbell final : public Bells {
   int memory_ = -1;
   FileId given_;  // the memory that the client has
   WorkerFd listener_;
+  const ClosingAccountRef closing_ = std::make_shared<ClosingAccount>();
   WorkerFd client_;
   UniqueFd work_, control_, guest_;
   Pace accepts_{8, 0.02}, rings_{256, 1};

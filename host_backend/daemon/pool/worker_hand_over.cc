@@ -88,6 +88,7 @@ void WorkerPool::HandOverNow(Entry& entry, const std::string& problem) {
   if (entry.user != 0) cache_looks_.Begin(entry.user, entry.user_scope);
   entry.process->SetLog(peer.log);
   entry.process->SetPace(peer.pace);
+  entry.process->SetClosing(peer.closing);
   entry.process->SetAccount(entry.seat.descriptor, entry.seat.reading, entry.seat.cell);
   KeepRecord(entry);  // before its worker is told
   entry.client->OnWorker(*entry.process);

@@ -41,6 +41,7 @@ struct SessionPeer {
   std::string share{};                             // Scope::share
   std::shared_ptr<LimitedLog> log;                 // the scope's
   std::shared_ptr<WorkerPace> pace;                // the scope's
+  ClosingAccountRef closing;                       // of all scopes that it shares with, ScopeFamily::closing
   const HostShare* host = nullptr;                 // the configuration's, as `gpus` is
   const std::vector<std::string>* gpus = nullptr;  // UUIDs of those that it may open; empty: all
 };

@@ -70,7 +70,7 @@ void WorkerPool::KeepRecord(Entry& entry) {
   state["start_bytes"] = JsonOf(entry.start_bytes);
   state["driver"] = {driver_, driver_version_, device_count_, spares_load_lazily_, sandbox_};
   for (const NamedDevice& device : devices_) state["devices"].push_back(TextOf(device));
-  vault_->Put(entry.key, state, entry.process->Descriptors(), entry.process->pid());
+  vault_->Put(entry.key, state, entry.process->Descriptors(), entry.process->pid(), entry.process->closing());
 }
 
 void WorkerPool::OnConfined(WorkerProcess& worker) {
@@ -142,6 +142,7 @@ bool WorkerPool::ResumeEntry(Vault::Record& record, WorkerClient* client) {
     const SessionPeer peer = client->Peer();
     entry.process->SetLog(peer.log);
     entry.process->SetPace(peer.pace);
+    entry.process->SetClosing(peer.closing);
     entry.process->SetAccount(seat.descriptor, seat.reading, seat.cell);
     if (entry.in_cgroup && peer.host != nullptr) cgroups_.Rejoin(entry.process->pid(), scope, *peer.host);
   }

@@ -241,7 +241,9 @@ int LauncherLink::AwaitEnd() {
     if (ended == pid || (ended < 0 && kill(pid, 0) != 0 && errno == ESRCH)) return status;
   }
   kill(pid, SIGKILL);
-  waitpid(pid, &status, 0);
+  // One that the kernel holds ends when it may; nobody waits for that.
+  for (int looks = 0; looks < kLooks && waitpid(pid, &status, WNOHANG) == 0; ++looks)
+    usleep(kPauseMicroseconds);
   return status;
 }
 
@@ -435,6 +437,13 @@ void LauncherLink::Abandon(pid_t worker) {
   Ask(Of(Action::kAbandon, worker), {}, {});
 }
 
+void LauncherLink::Hold(uint64_t key, std::span<const int> descriptors, const ClosingAccountRef& account) {
+  if (!keeps_) return;
+  Held& held = held_[key];
+  held.before = std::exchange(held.now, std::make_shared<std::vector<WorkerFd>>());
+  for (const int each : descriptors) held.now->emplace_back(fcntl(each, F_DUPFD_CLOEXEC, 0), account);
+}
+
 void LauncherLink::Keep(uint64_t key, pid_t worker, const std::vector<int>& descriptors) {
   if (!keeps_) return;
   Request request = Of(Action::kKeep, worker);
@@ -448,7 +457,9 @@ void LauncherLink::Keep(uint64_t key, pid_t worker, const std::vector<int>& desc
   const auto refused = [this, key](const Answer& answer, UniqueFd) {
     if (answer.error != 0) Forget(key);
   };
-  Ask(request, std::move(copies), {refused, true});
+  Copies before;
+  if (const auto held = held_.find(key); held != held_.end()) before = std::move(held->second.before);
+  Ask(request, std::move(copies), {refused, true, std::move(before)});
   while (socket_ && !unsent_.empty()) AwaitAnswer();
 }
 
@@ -456,7 +467,9 @@ void LauncherLink::Forget(uint64_t key) {
   if (!keeps_) return;
   Request request = Of(Action::kForget);
   request.link = key;
-  Ask(request, {}, {});
+  Copies before;
+  if (auto held = held_.extract(key); !held.empty()) before = std::move(held.mapped().now);
+  Ask(request, {}, {{}, false, std::move(before)});
 }
 
 LauncherLink::Kept LauncherLink::Take(uint32_t number) {

@@ -8,13 +8,16 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "host_backend/common/result.h"
 #include "host_backend/common/unique_fd.h"
 #include "host_backend/daemon/loop/event_loop.h"
+#include "host_backend/daemon/loop/worker_fd.h"
 #include "host_backend/daemon/process/config.h"
 #include "host_backend/launcher/protocol.h"
 
@@ -83,9 +86,12 @@ class LauncherLink {
   // These have no answer; launcher::Action says what each does.
   void Kill(pid_t worker);
   void Abandon(pid_t worker);
-  // The descriptors are copied. One that `keeps()` is not does nothing. When Keep returns, the launcher gets the record whatever becomes of
-  // this process; where it refuses it, it forgets that key.
+  // They do nothing where keeps() is false. The descriptors are copied. When Keep returns, the launcher gets the record whatever becomes
+  // of this process; where it refuses it, it forgets that key.
   void Keep(uint64_t key, pid_t worker, const std::vector<int>& descriptors);
+  // Copies of what that record has, which a stranger may have sent: they are closed after the launcher's, which has one thread and must
+  // never be the last to close such a descriptor. Before a Keep of that key, or after Take.
+  void Hold(uint64_t key, std::span<const int> descriptors, const ClosingAccountRef& account);
   void Forget(uint64_t key);
   // Returns when the launcher has done all that it was asked for, or is lost.
   void AwaitAll();
@@ -114,9 +120,11 @@ class LauncherLink {
   LauncherLink(EventLoop& loop, std::function<void(const std::string&)> on_end)
       : loop_(loop), on_end_(std::move(on_end)) {}
   using Answered = std::function<void(const launcher::Answer&, UniqueFd)>;
+  using Copies = std::shared_ptr<std::vector<WorkerFd>>;
   struct Asked {
     Answered done;         // may be empty
     bool at_once = false;  // the caller waits for it; other answers are delivered by the loop
+    Copies until_then{};   // of what the launcher closes before it answers
   };
   struct Unsent {
     std::unique_ptr<launcher::Request> request;
@@ -142,8 +150,13 @@ class LauncherLink {
   std::function<void(const std::string&)> on_end_;
   UniqueFd socket_;  // empty: it is gone
   EventLoop::WatchId watch_ = 0;
-  std::deque<Asked> asked_;    // requests that have no answer yet, in their order
-  std::deque<Unsent> unsent_;  // requests for which the socket had no room, after those
+  struct Held {
+    Copies now;     // of what the launcher has
+    Copies before;  // and of what it closes when it gets that
+  };
+  std::map<uint64_t, Held> held_;  // by key
+  std::deque<Asked> asked_;        // requests that have no answer yet, in their order
+  std::deque<Unsent> unsent_;      // requests for which the socket had no room, after those
   EventLoop::TimerId patience_ = 0;
   pid_t pid_ = -1;
   bool keeps_ = false;

@@ -136,7 +136,7 @@ SessionSeat Scopes::ResumeSession(const ScopeRef& scope) {
 }
 
 bool Scopes::MayConnect(const Scope& scope) const {
-  return scope.family->connections < kMaxConnections;
+  return scope.family->connections < kMaxConnections && !scope.family->closing->is_full();
 }
 
 bool Scopes::FlushLogs() {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "host_backend/common/result.h"
+#include "host_backend/daemon/loop/closing.h"
 #include "host_backend/daemon/loop/pace.h"
 #include "host_backend/daemon/process/config.h"
 #include "host_backend/daemon/process/log.h"
@@ -19,6 +20,8 @@ namespace causeway::daemon {
 struct ScopeFamily {
   std::string name{};  // of a user's: "uid:NUMBER", "namespace:NUMBER" (LocalPeer::family); else empty
   uint32_t scopes = 0, sessions = 0, connections = 0;  // of all its scopes; the last as in Scope
+  // Of what its clients and workers send, and of their sockets.
+  ClosingAccountRef closing = std::make_shared<ClosingAccount>();
   Pace requests{4, 0.5};  // of its local clients: a session or a text takes some tenths of a millisecond
 };
 

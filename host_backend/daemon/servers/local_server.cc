@@ -217,14 +217,16 @@ void LocalServer::Stop() {
   }
 }
 
+void LocalServer::Pause(Listener& listener) {
+  services_.loop.Unwatch(listener.watch);
+  listener.pause =
+      services_.loop.After(kClosingPause, "a new local connection", [this, &listener] { Listen(listener); });
+}
+
 void LocalServer::OnAccept(Listener& listener) {
-  if (ClosingBacklog() > kMostClosing) {
-    services_.loop.Unwatch(listener.watch);
-    listener.pause = services_.loop.After(kClosingPause, "a new local connection",
-                                          [this, &listener] { Listen(listener); });
-    return;
-  }
+  if (ClosingBacklog() > kMostClosing) return Pause(listener);
   WorkerFd socket(accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket && IsOutOfDescriptors(errno)) return Pause(listener);
   if (!socket) return;
   for (const auto& connection : connections_) {
     if (connection->HasNoSession()) connection->Idle(true);
@@ -253,6 +255,7 @@ void LocalServer::OnAccept(Listener& listener) {
   raw->socket = std::move(socket);
   raw->peer = std::move(*peer);
   raw->scope = scope;
+  raw->socket.ChargeTo(scope->family->closing);
   raw->Idle(true);
   Watch(*raw);
   SetLimit(*raw, kRequestLimit);
@@ -295,8 +298,10 @@ void LocalServer::OnPacket(Connection& connection, uint32_t events) {
   // Never waits, whatever its worker, which has the same socket, has made of its flags and read of it.
   std::vector<WorkerFd> descriptors;  // has no use for any
   int flags = 0;
+  const ClosingAccountRef& account = connection.scope->family->closing;
+  if (account->is_full()) return OnClientGone(connection);  // what it has sent is closed with its socket
   const ssize_t bytes =
-      ReceiveFromStranger(connection.socket.get(), packet, sizeof(packet), &descriptors, &flags);
+      ReceiveFromStranger(connection.socket.get(), packet, sizeof(packet), &descriptors, &flags, account);
   if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (bytes <= 0) return OnClientGone(connection);
   const bool fits = descriptors.empty() && (flags & (MSG_TRUNC | MSG_CTRUNC)) == 0;
@@ -416,7 +421,8 @@ void LocalServer::KeepRecord(Connection& connection) {
                        {"begun", connection.begun}},
                       {{"socket", connection.socket.get()},
                        {"region", connection.region->fd()},
-                       {"pidfd", connection.peer.pidfd ? connection.peer.pidfd.get() : -1}});
+                       {"pidfd", connection.peer.pidfd ? connection.peer.pidfd.get() : -1}},
+                      0, connection.scope->family->closing);
 }
 
 void LocalServer::TakeOver() {
@@ -437,6 +443,7 @@ bool LocalServer::Resume(Vault::Record& record) {
   resumed.scope = services_.scopes.OfUser(resumed.peer.scope, resumed.peer.family);
   if (resumed.scope == nullptr) return false;
   resumed.socket = WorkerFd(record.Take("socket"));
+  resumed.socket.ChargeTo(resumed.scope->family->closing);
   resumed.peer.pidfd = record.Take("pidfd");
   auto region = Region::Map(record.Take("region"), state.at("bytes").get<uint64_t>(), "of a local session");
   if (!resumed.socket || !region.ok()) return false;

@@ -55,6 +55,7 @@ class LocalServer {
   void Listen(Listener& listener);
   std::string AddListener(const ListenerPlan& plan, bool of_containers);
   void CloseListeners();
+  void Pause(Listener& listener);
   void OnAccept(Listener& listener);
   bool MakeRoom();
   void Watch(Connection& connection);

@@ -48,8 +48,17 @@ inline void CountWorkerDeath(const Services& services, Scope& scope) {
 
 inline SessionPeer PeerOf(const Scope& scope, const GpuShare& share, uint32_t pid, uint32_t uid,
                           uint32_t stated_pid) {
-  return {scope.name,    pid,       uid,        stated_pid,  share.device_memory_mib,
-          scope.share(), scope.log, scope.pace, &share.host, &share.gpus};
+  return {scope.name,
+          pid,
+          uid,
+          stated_pid,
+          share.device_memory_mib,
+          scope.share(),
+          scope.log,
+          scope.pace,
+          scope.family->closing,
+          &share.host,
+          &share.gpus};
 }
 
 // The two answers to a client's first message.

@@ -278,7 +278,8 @@ class StreamSessions::Session final : public WorkerClient {
     services_.vault.Put(key_, state,
                         {{"socket", worker == 0 || origin_.encrypted ? socket_.get() : -1},
                          {"flight", flight_ != nullptr ? flight_->fd() : -1},
-                         {"block", block}});
+                         {"block", block}},
+                        0, scope_->family->closing);
   }
 
   // Something of it has changed.

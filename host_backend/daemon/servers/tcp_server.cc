@@ -144,12 +144,13 @@ bool TcpServer::MayUse(uid_t user) {
 }
 
 void TcpServer::OnAccept() {
-  if (ClosingBacklog() > kMostClosing) {
+  const auto pause = [this] {
     services_.loop.Unwatch(watch_);
     pause_ = services_.loop.After(kClosingPause, "a new TCP connection", [this] { Listen(); });
-    return;
-  }
+  };
+  if (ClosingBacklog() > kMostClosing) return pause();
   WorkerFd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket && IsOutOfDescriptors(errno)) return pause();
   if (!socket) return;
   const int on = 1;
   setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));

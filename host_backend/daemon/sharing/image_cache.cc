@@ -70,7 +70,7 @@ void ImageCache::Record(Scope scope, Kept& image) {
     image.key = vault_->NewKey(Vault::Kind::kImage);
     vault_->Put(image.key,
                 {{"scope", scope->first}, {"hash", HexadecimalText(image.hash)}, {"bytes", image.bytes}},
-                {{"image", image.file.get()}});
+                {{"image", image.file.get()}}, 0, image.file.account());
   }
   ++own.recorded;
   ++recorded_;

@@ -34,7 +34,7 @@ void SharedObjects::Keep(const std::string& name, Scope& scope, const Token& tok
                {"kind", uint32_t(object.kind)},
                {"token", HexadecimalText(token)},
                {"bytes", HexadecimalText(object.bytes)}},
-              {{"object", object.descriptor.get()}});
+              {{"object", object.descriptor.get()}}, 0, object.descriptor.account());
 }
 
 void SharedObjects::Forget(Scope& scope, Object& object) {

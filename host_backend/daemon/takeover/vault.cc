@@ -58,7 +58,8 @@ uint64_t Vault::NewKey(Kind kind) {
   return keeps() ? uint64_t(kind) << kKindShift | ++last_number_ : 0;
 }
 
-void Vault::Put(uint64_t key, const Json& state, const Descriptors& descriptors, pid_t worker) {
+void Vault::Put(uint64_t key, const Json& state, const Descriptors& descriptors, pid_t worker,
+                const ClosingAccountRef& account) {
   if (key == 0) return;
   Json record = {{"version", kStateVersion}, {"state", state}};
   Json names = Json::array();
@@ -72,6 +73,8 @@ void Vault::Put(uint64_t key, const Json& state, const Descriptors& descriptors,
   const UniqueFd file = FileOf(JsonText(record));
   if (!file) return Drop(key);  // what has no record ends with this daemon
   numbers[0] = file.get();
+  // A listening socket is this daemon's own, and its address is free again when the launcher says that it has forgotten it.
+  if (Kind(key >> kKindShift) != Kind::kListener) launcher_->Hold(key, numbers, account);
   launcher_->Keep(key, worker, numbers);
 }
 
@@ -119,6 +122,9 @@ void Vault::Load(std::vector<std::string>* problems) {
     Record record;
     record.key = kept.key;
     record.worker = kept.worker;
+    std::vector<int> numbers;
+    for (const UniqueFd& each : kept.descriptors) numbers.push_back(each.get());
+    if (Kind(kept.key >> kKindShift) != Kind::kListener) launcher_->Hold(kept.key, numbers, {});
     std::string problem;
     if (kept.error == 0) {
       problem = Read(TextOf(kept.descriptors[0].get()), kept.descriptors, &record);

@@ -12,6 +12,7 @@
 
 #include "host_backend/common/json.h"
 #include "host_backend/common/unique_fd.h"
+#include "host_backend/daemon/loop/closing.h"
 #include "host_backend/daemon/takeover/record_form.h"
 
 namespace causeway::daemon {
@@ -44,7 +45,9 @@ class Vault {
   // 0 where nothing is kept, which all functions below ignore.
   uint64_t NewKey(Kind kind);
   // `worker`: the process that lives on without a daemon for as long as it has this record; 0: none.
-  void Put(uint64_t key, const Json& state, const Descriptors& descriptors, pid_t worker = 0);
+  // `account`: on which copies of the descriptors are closed (loop/closing.h).
+  void Put(uint64_t key, const Json& state, const Descriptors& descriptors, pid_t worker = 0,
+           const ClosingAccountRef& account = {});
   // Repeatable; clears `key`.
   void Drop(uint64_t& key);
   // Returns when the launcher has let go of what was dropped.

@@ -108,6 +108,12 @@ class WorkerProcess {
   void SetLog(std::shared_ptr<LimitedLog> log) { log_ = std::move(log); }
   // How often it may have the daemon work, together with others of its scope. Before Assign.
   void SetPace(std::shared_ptr<Pace> pace) { pace_ = std::move(pace); }
+  // Whose are the descriptors that it sends, and its sockets (loop/closing.h). Before Assign.
+  void SetClosing(ClosingAccountRef account) {
+    control_.ChargeTo(account);
+    closing_ = std::move(account);
+  }
+  const ClosingAccountRef& closing() const { return closing_; }
   // What the session's memory is counted on. Before Assign.
   void SetAccount(int descriptor, int reading, uint32_t cell);
   // The scope that it will serve, and the user that it becomes for that (0: it stays as is). Before Assign.
@@ -214,6 +220,7 @@ class WorkerProcess {
   std::string pending_output_;
   std::shared_ptr<LimitedLog> log_ = std::make_shared<LimitedLog>();
   std::shared_ptr<Pace> pace_ = std::make_shared<WorkerPace>();
+  ClosingAccountRef closing_ = std::make_shared<ClosingAccount>();
 };
 
 }  // namespace causeway::daemon

@@ -23,6 +23,8 @@ constexpr int kPacketsAtOnce = 16;
 constexpr int kLastPackets = 64, kLastReads = 64;
 // One that says too much is listened to again so much later.
 constexpr std::chrono::milliseconds kPause{2};
+// Packets that have a record kept anew, or may: the daemon waits for the launcher when many are under way. In packets of others.
+constexpr double kRecordCost = 15, kSharingCost = 3;
 
 template <class... Readers>
 struct Overloaded : Readers... {
@@ -55,7 +57,7 @@ void WorkerProcess::WatchOutput() {
 void WorkerProcess::OnControl(bool at_its_pace) {
   const int most = at_its_pace ? kPacketsAtOnce : kLastPackets;
   for (int packets = 0; control_ && packets < most; ++packets) {
-    if (at_its_pace && !pace_->Take(Clock::now())) {
+    if (at_its_pace && (closing_->is_full() || !pace_->Take(Clock::now()))) {
       loop_.Unwatch(control_watch_);
       control_pause_ = loop_.After(kPause, "a pause of a worker's reading", [this] {
         if (control_) WatchControl();
@@ -72,7 +74,7 @@ bool WorkerProcess::ReadPacket() {
   std::vector<WorkerFd> descriptors;
   int flags = 0;
   const ssize_t bytes =
-      ReceiveFromStranger(control_.get(), packet.data(), packet.size(), &descriptors, &flags);
+      ReceiveFromStranger(control_.get(), packet.data(), packet.size(), &descriptors, &flags, closing_);
   if (bytes < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (bytes <= 0) {  // it closed its end: it is ending, and the pidfd tells when
     Wind();
@@ -96,6 +98,7 @@ void WorkerProcess::Handle(const WorkerMessage& message, std::vector<WorkerFd>& 
                  [&](const WorkerConfined& confined) { HandleConfined(confined, descriptors); },
                  [&](const WorkerUsage& usage) { listener_.OnUsage(*this, usage); },
                  [&](const SharingRequest& request) {
+                   pace_->Charge(kSharingCost);
                    listener_.OnSharing(*this, request,
                                        descriptors.empty() ? WorkerFd() : std::move(descriptors.front()));
                  },
@@ -105,7 +108,10 @@ void WorkerProcess::Handle(const WorkerMessage& message, std::vector<WorkerFd>& 
                  [&](const WorkerMemoryUse& use) { listener_.OnMemoryUse(*this, use); },
                  [&](const WorkerDeviceUse& use) { listener_.OnDeviceUse(*this, use); },
                  [&](const WorkerQuery&) { listener_.OnQuery(*this); },
-                 [&](const WorkerLink& link) { listener_.OnLink(*this, link.waits != 0); },
+                 [&](const WorkerLink& link) {
+                   pace_->Charge(kRecordCost);
+                   listener_.OnLink(*this, link.waits != 0);
+                 },
              },
              message);
 }
