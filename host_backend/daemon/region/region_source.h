@@ -39,7 +39,9 @@ class RegionSource {
   }
   // Bells that come with the memory; null: it has none.
   virtual const Bells* bells() const { return nullptr; }
-  // The region of a VM that is removed for good. False: something of it is left.
+  // The VM is served no more, and the daemon goes on: what ends with this is then waited for by no thread that serves others.
+  virtual void Leave() { region_->SetState(HostState::kStopped); }
+  // The region of a VM that is removed for good, after Leave. False: something of it is left.
   virtual bool Delete() = 0;
   // Whether the launcher can find the VM's process by the region's descriptor.
   virtual bool HasVmProcess() const { return true; }

@@ -308,7 +308,7 @@ void VmServer::Remove(std::function<void()> removed) {
   services_.zeroing.Cancel(zeroing_);
   granting_.Stop();
   problem_ = "the VM is being removed";
-  if (file_) file_->region().SetState(HostState::kStopped);
+  if (file_) file_->Leave();
   removed_ = std::move(removed);
   for (auto& session : sessions_) {
     if (session) session->Reset();

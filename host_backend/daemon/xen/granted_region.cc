@@ -268,7 +268,7 @@ GrantedRegion::~GrantedRegion() {
   if (!offered_ || !store_->Write(Ours() + "/state", TextOf(XenbusState::kClosing))) return;
   auto store = XenStore::Open();
   if (!store.ok()) return;
-  if (removed_) {
+  if (daemon_goes_on_) {
     Holders::Get().Set(domain_, true);
     Leaving left{std::move(store.value()), UniqueFd(fcntl(region().fd(), F_DUPFD_CLOEXEC, 0)), domain_, name_,
                  region().bytes() / kMib};
@@ -283,9 +283,9 @@ GrantedRegion::~GrantedRegion() {
   store.value()->Write(Ours() + "/state", TextOf(XenbusState::kClosed));
 }
 
-bool GrantedRegion::Delete() {
-  removed_ = true;
-  return true;
+void GrantedRegion::Leave() {
+  RegionSource::Leave();
+  daemon_goes_on_ = true;
 }
 
 bool GrantedRegion::IsAwaited(const VmConfig& vm) {

@@ -53,7 +53,8 @@ class GrantedRegion final : public RegionSource {
   // Writes the keys, unless the domain has them. `look` comes when Check may have a new answer.
   std::string Offer(const std::function<void()>& rung, const std::function<void()>& look) override;
   const Bells* bells() const override { return channels_ ? &*channels_ : nullptr; }
-  bool Delete() override;
+  void Leave() override;
+  bool Delete() override { return true; }
   bool HasVmProcess() const override { return false; }  // the domain's end is seen by Check
   std::string Name() const override;
 
@@ -99,7 +100,7 @@ class GrantedRegion final : public RegionSource {
   EventLoop::WatchId ring_watch_ = 0, domain_watch_ = 0;
   EventLoop::TimerId ring_timer_ = 0;
   bool offered_ = false;  // the domain has the keys
-  bool removed_ = false;
+  bool daemon_goes_on_ = false;
 };
 
 }  // namespace causeway::daemon
