@@ -7,7 +7,7 @@
  * read-only, granule 0, and, read-write, its own slot's granule and its own slices; everything else is
  * -EPERM.
  *
- * Where the device is QEMU's ivshmem-doorbell, poll() reports POLLIN after an interrupt of the host, and read() returns how
+ * Where the device has a doorbell (ivshmem-doorbell, Xen's event channels), poll() reports POLLIN after its interrupt, read() returns how
  * many came since the file was last read, as a u64. Interrupts are the device's, so one may be for another process.
  */
 #ifndef CAUSEWAY_UAPI_H
@@ -95,7 +95,7 @@ struct causeway_wait {
 };
 
 /* What the host is rung for. */
-#define CAUSEWAY_RING_WORK 0 /* a ring of this slot holds something for a thread that sleeps */
+#define CAUSEWAY_RING_WORK 0    /* a ring of this slot holds something for a thread that sleeps */
 #define CAUSEWAY_RING_CONTROL 1 /* the host shall look at the guest's page, and beat */
 #define CAUSEWAY_VECTORS 2
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order in which a thread of the guest takes locks: all mutexes of libcuda.so.1, each of which is declared by
-// its name here. A thread takes a lock only while every lock that it holds stands above it in the list, so that no
-// two threads can wait for each other. libnvidia-ml.so.1 has one mutex of its own (nvml.h) and takes no other.
+// The order in which a thread of the guest takes locks: all mutexes that guest_lib declares, by their names, but that of beat_watch.h,
+// which is only tried. A thread takes a lock only while every lock that it holds stands above it in the list, so that no two threads can
+// wait for each other. The transports' own (ivshmem_ring) come after all of these. libnvidia-ml.so.1 has nvml.h's, held while it waits.
 //
 // With CAUSEWAY_CHECK_LOCKS (CMake's option of that name, which the Debug build type switches on) each lock checks
 // this, and a thread that breaks the order ends the process with one sentence. Without it the types below are those

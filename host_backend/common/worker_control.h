@@ -9,7 +9,7 @@
 //   worker  WorkerReady       the driver has started, or failed = 1 and the reason
 //   daemon  WorkerScope       only to a spare that is kept for one scope; no answer
 //   daemon  WorkerAssignment  with descriptors: account page, the same to be read only; then the region, the
-//                             region to be read only (of granted memory a SleepWord) and the client socket, or
+//                             region to be read only (of granted memory a SleepWord) and the client socket, or the bell, or
 //                             the TCP socket; then the session's FlightImage if has_flight
 //   daemon  WorkerLongAssignment  in the place of WorkerAssignment, where the session waits for its guest when its
 //                             connection is lost, only to a worker with kWaitsForGuests; or where both sides compress,
@@ -119,9 +119,10 @@ enum class AssignmentKind : uint32_t { kRegion = 1, kTcp = 2, kTls = 3 };
 struct WorkerAssignment {
   AssignmentKind kind;
   uint32_t slot;
-  uint32_t session;            // of the slot word
-  uint32_t has_client_socket;  // kRegion: a third descriptor follows, whose EOF ends the session (local
-                               // transport)
+  uint32_t session;  // of the slot word
+  uint32_t
+      has_client_socket;  // kRegion: a descriptor follows the region's two, whose EOF ends the session (local
+                          // transport)
   uint64_t region_bytes;
   uint64_t window_address;  // kRegion: as the daemon checked it; OpenBlock's own copy may have changed since
   uint32_t account_cell;    // the worker's own, of host_backend/common/shares/account_page.h

@@ -60,7 +60,7 @@ class Daemon {
   const WorkerPrograms workers_;
   const Clock::time_point started_ = Clock::now();
   EventLoop loop_;
-  // All there longer than any worker.
+  // These outlive every worker.
   std::unique_ptr<WorkerFolders> folders_;
   std::unique_ptr<LauncherLink> launcher_;
   Vault vault_;

@@ -18,14 +18,14 @@ class Acts {
   // Each of these functions starts a child process and returns its process number; -1: no child was started, and errno says why.
   virtual pid_t StartWorker(const ChildPlan& plan) = 0;
   virtual pid_t StartCheckpointer(const ChildPlan& plan, uid_t user, gid_t device_group) = 0;
-  // Children that end by themselves. They find the process that maps the file (vm_search.h) and say so on `socket`;
+  // These children end by themselves. This one finds the process that maps the file (vm_search.h) and says so on `socket`.
   virtual pid_t FindVm(const struct stat& file, pid_t daemon, int socket) = 0;
-  // hold CACHE/USER/kernels to so many MiB, and say so on `socket` unless it is -1; and empty
-  // CACHE/discarded/USER-NUMBER/kernels (cache_folder.h).
+  // It empties CACHE/USER/kernels if that holds more than `mib` MiB, and says so on `socket` unless that is -1 (cache_folder.h).
   virtual pid_t HoldCache(int cache, uint32_t user, uint32_t mib, int socket) = 0;
+  // It empties CACHE/discarded/USER-NUMBER/kernels.
   virtual pid_t ClearCache(int cache, uint32_t user, uint32_t number) = 0;
 
-  // Of a child that was not reaped. SIGKILL:
+  // Sends SIGKILL to a child that was not reaped.
   virtual void Kill(pid_t child) = 0;
   virtual bool Runs(pid_t child) = 0;
   // As waitpid with WNOHANG; `status` may be null.

@@ -20,7 +20,6 @@ namespace causeway::launcher {
 inline constexpr size_t kMaxWorkers = 8192;
 inline constexpr size_t kMaxHelpers = 16;
 inline constexpr size_t kMaxFolderHelpers = 12;  // of them at work on folders, which may take long
-inline constexpr uint32_t kMaxDescriptors = kMaxKeptDescriptors;  // of a request
 
 // From the command line, which comes from the daemon before it has looked at anything of a guest.
 struct Settings {

@@ -29,8 +29,6 @@ namespace {
 
 using daemon::LogLevel;
 
-// A guest whose machine is gone is noticed within 15 s.
-constexpr KeepAlive kKeepAlive{.idle_s = 5, .interval_s = 3, .probes = 3};
 constexpr int64_t kTellAgainMs = 1000;
 constexpr size_t kMostTold = 1000;  // at once: far less than a socket holds
 constexpr int kMostAccepts = 16;    // before others get their turn

@@ -4,7 +4,7 @@
 //
 //   opening   A guest that can do it sets kResumesFeature in OpenBlock::features. Where the host can, too, its LocalReply has
 //             kGrantsResume in `reserved` and a ResumeGrant in the place of `text`.
-//   again     On a new connection the guest sends an OpenBlock of SessionKind::kResume whose `reserved` begins with a ResumeRequest.
+//   again     On a new connection the guest sends an OpenBlock of kind kResumeKind whose `reserved` begins with a ResumeRequest.
 //             The LocalReply refuses, with kSessionGone in `reserved` if no further attempt can succeed; or it accepts, and the
 //             session's worker sends a ResumeGreeting. Then both send what the other has not received, and go on.
 //   compressing  A guest that can do it sets kCompressesFeature in OpenBlock::features. Where the session's worker can, too, and nothing

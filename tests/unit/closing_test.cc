@@ -77,7 +77,9 @@ TEST(ClosingTest, ManyOfOneAccountThatLinger) {
   const auto account = std::make_shared<ClosingAccount>();
   std::vector<LingeringSocket> lingering(40);
   for (LingeringSocket& each : lingering) {
-    const WorkerFd closed(each.own().release(), account);
+    Pair pair;
+    ASSERT_TRUE(each.SendAway(pair.own.get())) << strerror(errno);
+    const WorkerFd closed(pair.other.release(), account);
   }
   ExpectThatOthersAreClosed();
   EXPECT_GT(account->left(), ClosingAccount::kMostOfAccount);

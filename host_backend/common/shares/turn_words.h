@@ -20,6 +20,9 @@ enum class Grant : uint32_t {
 // How long a grant counts after the daemon was last seen. Later everything passes: without a daemon, or with one
 // that hangs, shares are the GPU's own, and work goes on.
 inline constexpr uint64_t kGrantLifeNs = 50'000'000;
+// Work of which nothing was finished for so long may wait for other work: a gate lets more pass, and the daemon no longer counts it as
+// one that will end.
+inline constexpr uint64_t kNothingFinishedNs = 50'000'000;
 
 struct GrantWords {
   alignas(64) std::atomic<uint32_t> grant;  // a Grant; also what waiting threads sleep on

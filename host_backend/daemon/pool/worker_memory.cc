@@ -54,6 +54,7 @@ std::optional<std::vector<PoolGpu>> WorkerPool::DevicesFor(const std::string& sc
     std::copy(std::begin(device.uuid), std::end(device.uuid), uuid.begin());
     const auto is_it = [&](const std::string& text) { return UuidOf(text) == uuid; };
     if (!share.gpus.empty() && std::none_of(share.gpus.begin(), share.gpus.end(), is_it)) continue;
+    static_assert(kDeviceLoadUnknown == kLoadUnknown);
     PoolGpu gpu{device.memory_bytes, device.free_bytes, device.load_percent, 0, {}, {}};
     static_assert(sizeof gpu.uuid == sizeof device.uuid && sizeof gpu.name == sizeof device.name);
     std::copy(uuid.begin(), uuid.end(), gpu.uuid);

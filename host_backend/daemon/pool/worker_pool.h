@@ -244,8 +244,8 @@ class WorkerPool final : public WorkerProcess::Listener {
   void ServeFromSpares();
   void ServeFrom(const std::string& kept_for, const WorkerQueue::Waiting& request);
   void StartOwn();
-  // Of the workers that start at once (StartingLimit, but kLeastForOwn where some are no spares): so many that are no
-  // spares, and so many of one scope's. A spare always finds a place, and so does a second scope's own worker.
+  // How many workers that are no spares may start at once (one fewer than may start in all, so that a spare always finds a
+  // place), and how many of them for one scope (so that a second scope finds one, too).
   static constexpr size_t kLeastForOwn = 3, kMostOfScope = 2;
   size_t PlacesForOwn() const { return std::max<size_t>(starting_limit(), kLeastForOwn) - 1; }
   size_t PlacesOfScope() const { return std::min(kMostOfScope, PlacesForOwn() - 1); }

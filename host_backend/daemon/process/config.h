@@ -12,8 +12,8 @@
 //   state_folder = "/var/lib/causeway"   control_socket = "/run/causeway/causeway.sock.control"
 //   control_group = "causeway"   attach_groups = ["libvirt-qemu", "qemu"]
 //   keep_sessions_s = 60    wait_for_guests_s = 60    remote_compression = true
-//   worker_users = [2000000000, 65536]    ids that workers become, one for each VM, user or peer; count 0:
-//   none log_level = "info"   log_file = "/var/log/causeway.log"
+//   worker_users = [2000000000, 65536]    ids that workers become, one for each scope; count 0: none
+//   log_level = "info"   log_file = "/var/log/causeway.log"
 //   [[vm]]
 //   name = "guest1"   region_file = "/dev/shm/causeway-guest1"   region_mib = 1024
 //   xen_domain = "guest1"                 instead of region_file: memory that is granted to a domain of Xen

@@ -7,7 +7,6 @@ namespace causeway::daemon {
 namespace {
 
 constexpr double kDriversSliceUs = 2048;
-constexpr uint64_t kStuckNs = 50'000'000;
 
 }  // namespace
 
@@ -48,7 +47,7 @@ Demand CellWatch::Look(uint64_t now_ns, uint32_t granted_us) {
   demand.busy = demand.processes != 0;
   if (!demand.busy) demand.contexts = demand.processes = 1;
   if (progress || !demand.busy) progress_ns_ = now_ns;
-  demand.stuck = demand.busy && now_ns - progress_ns_ > kStuckNs;
+  demand.stuck = demand.busy && now_ns - progress_ns_ > kNothingFinishedNs;
   return demand;
 }
 

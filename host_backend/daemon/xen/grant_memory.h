@@ -26,7 +26,7 @@ void NoteGrantsDepart(uint64_t bytes);
 // A region's descriptor is closed or about to be, so that the next MakeGrantMemory may succeed. Any thread; it does not wait.
 void NoteGrantsGivenBack();
 
-// What Xen and the kernel allow by default, and what a region of that size needs. For messages and documents.
+// What a region of that size needs, for messages; docs/xen.md has the table, whose last column is `maptracks`.
 struct GrantNeeds {
   uint64_t pages = 0;   // with the directory; causewayd holds one more for itself
   uint64_t frames = 0;  // of domain 0's grant table, beside what its devices use

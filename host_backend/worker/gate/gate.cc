@@ -11,7 +11,6 @@ constexpr uint32_t kMostBatch = 16;     // what can pass before anybody knows th
 // Behind a kernel so long no second one need be ready: the gap is small beside it, and what is outstanding at the end of
 // a turn is what all others wait for.
 constexpr uint64_t kLongNs = 1'500'000;
-constexpr uint64_t kPatienceNs = 50'000'000;  // for a mark, before more may be outstanding
 constexpr uint32_t kAllRecords = ~0u;
 // Records in a turn beside work that does not end. Of two the second tells how long one takes when nobody else is between.
 constexpr uint64_t kLeastQueued = 2, kMostQueued = 256;
@@ -47,7 +46,7 @@ bool Gate::HasRoom(uint64_t now_ns) {
   const uint64_t usual = UsualRecords();
   if (outstanding.records < usual && outstanding.marks < kTurnMarks) return true;
   // Once more than all marks could be outstanding, records pass without one.
-  const uint64_t doublings = std::min<uint64_t>((now_ns - last_finished_ns_) / kPatienceNs, 16);
+  const uint64_t doublings = std::min<uint64_t>((now_ns - last_finished_ns_) / kNothingFinishedNs, 16);
   return doublings != 0 && outstanding.records < (usual << doublings);
 }
 
