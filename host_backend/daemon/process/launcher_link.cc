@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "host_backend/daemon/process/unix_listener.h"
@@ -440,8 +441,9 @@ void LauncherLink::Abandon(pid_t worker) {
 void LauncherLink::Hold(uint64_t key, std::span<const int> descriptors, const ClosingAccountRef& account) {
   if (!keeps_) return;
   Held& held = held_[key];
-  held.before = std::exchange(held.now, std::make_shared<std::vector<WorkerFd>>());
-  for (const int each : descriptors) held.now->emplace_back(fcntl(each, F_DUPFD_CLOEXEC, 0), account);
+  std::move(held.now.begin(), held.now.end(), std::back_inserter(held.before));
+  held.now.clear();
+  for (const int each : descriptors) held.now.emplace_back(fcntl(each, F_DUPFD_CLOEXEC, 0), account);
 }
 
 void LauncherLink::Keep(uint64_t key, pid_t worker, const std::vector<int>& descriptors) {
@@ -457,8 +459,9 @@ void LauncherLink::Keep(uint64_t key, pid_t worker, const std::vector<int>& desc
   const auto refused = [this, key](const Answer& answer, UniqueFd) {
     if (answer.error != 0) Forget(key);
   };
-  Copies before;
-  if (const auto held = held_.find(key); held != held_.end()) before = std::move(held->second.before);
+  std::shared_ptr<Copies> before;
+  if (const auto held = held_.find(key); held != held_.end())
+    before = std::make_shared<Copies>(std::exchange(held->second.before, {}));
   Ask(request, std::move(copies), {refused, true, std::move(before)});
   while (socket_ && !unsent_.empty()) AwaitAnswer();
 }
@@ -467,8 +470,11 @@ void LauncherLink::Forget(uint64_t key) {
   if (!keeps_) return;
   Request request = Of(Action::kForget);
   request.link = key;
-  Copies before;
-  if (auto held = held_.extract(key); !held.empty()) before = std::move(held.mapped().now);
+  auto before = std::make_shared<Copies>();
+  if (auto held = held_.extract(key); !held.empty()) {
+    *before = std::move(held.mapped().before);
+    std::move(held.mapped().now.begin(), held.mapped().now.end(), std::back_inserter(*before));
+  }
   Ask(request, {}, {{}, false, std::move(before)});
 }
 

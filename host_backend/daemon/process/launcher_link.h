@@ -120,11 +120,11 @@ class LauncherLink {
   LauncherLink(EventLoop& loop, std::function<void(const std::string&)> on_end)
       : loop_(loop), on_end_(std::move(on_end)) {}
   using Answered = std::function<void(const launcher::Answer&, UniqueFd)>;
-  using Copies = std::shared_ptr<std::vector<WorkerFd>>;
+  using Copies = std::vector<WorkerFd>;
   struct Asked {
-    Answered done;         // may be empty
-    bool at_once = false;  // the caller waits for it; other answers are delivered by the loop
-    Copies until_then{};   // of what the launcher closes before it answers
+    Answered done;                         // may be empty
+    bool at_once = false;                  // the caller waits for it; other answers are delivered by the loop
+    std::shared_ptr<Copies> until_then{};  // of what the launcher closes before it answers
   };
   struct Unsent {
     std::unique_ptr<launcher::Request> request;
@@ -152,7 +152,7 @@ class LauncherLink {
   EventLoop::WatchId watch_ = 0;
   struct Held {
     Copies now;     // of what the launcher has
-    Copies before;  // and of what it closes when it gets that
+    Copies before;  // and of what it closes when it gets that, or forgets the record
   };
   std::map<uint64_t, Held> held_;  // by key
   std::deque<Asked> asked_;        // requests that have no answer yet, in their order
