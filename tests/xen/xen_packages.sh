@@ -40,14 +40,14 @@ for type in $types; do
   DOMAIN_LINES="disk = [\"format=raw, vdev=xvda, access=rw, backendtype=qdisk, target=/causeway/guest/disk-\$type\"]"
   start_daemon "\$type:guest-\$type"
   create guest-\$type \$type packages || continue
-  await_end 1800 guest-\$type
+  await_end 3600 guest-\$type
   console guest-\$type \$type
   status
   stop_all
 done
 cat /run/causewayd.log
 TEXT
-run_payload $((300 + 1900 * $(wc -w <<< "$types")))
+run_payload $((300 + 3700 * $(wc -w <<< "$types")))
 for type in $types; do
   grep -aE "^$type: [a-z]+(\||: )|^$type: EXIT" "$work/log" || true
   [ "$(grep -acE "^$type: EXIT (device|runs|doctor|refuses|unloads|purged) 0 " "$work/log")" = 6 ] ||
