@@ -78,6 +78,11 @@ class CutsTest(unittest.TestCase):
         self.assertEqual(program.stdout.readline(), "began\n")
         return program
 
+    def output_of(self, program):
+        """Of one that ends by itself: its standard input stays open, whose end would end it, too."""
+        program.wait(timeout=60)
+        return program.stdout.read()
+
     def finish(self, program):
         """The program's own count is compared with the device's by the program; here only that it got there."""
         out, _ = program.communicate("end\n", timeout=600)
@@ -127,7 +132,7 @@ class CutsTest(unittest.TestCase):
         program = self.begin(f"tls://127.0.0.1:{relay.port}")
         self.await_("the session to wait", lambda: self.state(host) == ["waiting"])
         begin = time.monotonic()
-        out, _ = program.communicate(timeout=60)
+        out = self.output_of(program)
         self.assertIn(f"{ENDED}\n", out)
         self.assertLess(time.monotonic() - begin, 30)
         host.await_sessions(0)
@@ -138,7 +143,7 @@ class CutsTest(unittest.TestCase):
         host = self.host("wait_for_guests_s = 0\n")
         relay = self.relay(host.port, cuts=1, most_bytes=30 << 20, seed=1)
         program = self.begin(f"tls://127.0.0.1:{relay.port}")
-        out, _ = program.communicate(timeout=60)
+        out = self.output_of(program)
         self.assertIn(f"{ENDED}\n", out)
         host.await_sessions(0)
 
@@ -201,7 +206,7 @@ class CutsTest(unittest.TestCase):
                 os.kill(host.status()["sessions"][0]["worker_pid"], signal.SIGKILL)
             else:
                 host.processes[0].terminate()
-            out, _ = program.communicate(timeout=60)
+            out = self.output_of(program)
             self.assertIn(f"{ENDED}\n", out)
             self.assertLess(time.monotonic() - begin, 30)
 
