@@ -120,9 +120,8 @@ struct WorkerAssignment {
   AssignmentKind kind;
   uint32_t slot;
   uint32_t session;  // of the slot word
-  uint32_t
-      has_client_socket;  // kRegion: a descriptor follows the region's two, whose EOF ends the session (local
-                          // transport)
+  // kRegion: the client's socket follows the region's two descriptors. When its other end is closed, the session ends.
+  uint32_t has_client_socket;  // of local sessions
   uint64_t region_bytes;
   uint64_t window_address;  // kRegion: as the daemon checked it; OpenBlock's own copy may have changed since
   uint32_t account_cell;    // the worker's own, of host_backend/common/shares/account_page.h

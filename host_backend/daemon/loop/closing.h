@@ -16,11 +16,12 @@
 
 namespace causeway::daemon {
 
-// Whose closes they are: of one account only kMostOfAccount are under way at once, and the others wait for these, so that nobody's
-// descriptors keep those of others from being closed.
+// A closing account counts the descriptors of one scope family, or of one peer, that are to be closed. At most kMostOfAccount of them
+// are being closed at once and the rest wait, so that slow closes of one owner take no threads from the closes of others.
 class ClosingAccount {
  public:
-  // How many are not closed yet. Whoever has more than kMostLeft of them is heard no more until it has fewer.
+  // How many descriptors of this account are not closed yet. While there are more than kMostLeft, the daemon reads nothing more from
+  // the account's owner and accepts no connection of it, because each message may bring further descriptors.
   size_t left() const { return left_.load(std::memory_order_relaxed); }
   bool is_full() const { return left() > kMostLeft; }
   static constexpr size_t kMostOfAccount = 8, kMostLeft = 1024;
@@ -40,16 +41,16 @@ inline constexpr size_t kMostClosingThreads = 256;
 // Has another thread close the descriptor. A close that takes long holds up no other, and one that can be interrupted (SO_LINGER's
 // wait can) is, after some seconds. `account` may be null: the daemon's own.
 void CloseAside(UniqueFd descriptor, ClosingAccountRef account = {});
-// How many of them are not closed yet, without those that wait for others of their account. Whoever takes connections from
-// strangers takes no more while there are more than kMostClosing: each has a descriptor, of which the process has a limited number.
+// How many descriptors are not closed yet. Those that wait only because their account has kMostOfAccount closes under way are left
+// out. While the result is above kMostClosing, listeners accept no connection, because the process has a limited number of descriptors.
 size_t ClosingBacklog();
 inline constexpr size_t kMostClosing = 1024;
 // How long it then waits.
 inline constexpr std::chrono::milliseconds kClosingPause{5};
 
-// The memory of that memory file is given back from byte `from` on, which then reads as zero also where other processes still have
-// the file; then it is closed. Who has it may keep the kernel from doing so for as long as it likes: while kMostDiscarding of them
-// wait, the file is closed only, and its memory is theirs who still have it.
+// Another thread gives the memory of a memory file back to the kernel, from byte `from` on, and then closes the file. The memory then
+// reads as zero in other processes that have the file. Such a process can delay this for as long as it likes by holding the kernel's
+// lock of the file. So when kMostDiscarding files wait already, the file is only closed; processes that have it keep its memory.
 void DiscardAside(UniqueFd file, int64_t from);
 inline constexpr size_t kMostDiscarding = 64;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Descriptors that the event loop must not close itself (closing.h). A worker or a local client may send descriptors of any kind,
-// and a UNIX socket to which it writes may hold such descriptors, which are closed with the socket. So this is the type of received
-// descriptors and of sockets whose peer is a stranger.
+// WorkerFd owns a descriptor that the event loop must not close itself; another thread closes it (closing.h). A worker or a local
+// client may send descriptors whose close takes long, and closing a UNIX socket also closes the descriptors that were sent to it and
+// not read. Therefore the daemon holds every received descriptor, and every socket of an untrusted peer, in a WorkerFd.
 #pragma once
 #include <sys/stat.h>
 #include <sys/types.h>
