@@ -23,7 +23,7 @@ struct DoorbellWatch::Vm {
   std::vector<uint32_t> slots;
   // A guest that rings without a pause is looked at so often; its processes' calls come from sleep less often.
   Pace pace{256, 20};
-  // Wake-ups in vain, which a guest causes that writes of threads which do not sleep.
+  // Wake-ups that wake nobody: a guest causes them by writing into its region that threads sleep which do not.
   Pace vain{128, 4};
   bool unfinished = false;  // a look ended before the last slot
 };

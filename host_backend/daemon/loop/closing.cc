@@ -115,8 +115,8 @@ class Closer {
     backlog_.fetch_sub(1, std::memory_order_relaxed);
   }
 
-  // With mutex_ held: one of the account is closed, and the next may be.
-  void Admitted(ClosingAccountRef account) {
+  // With mutex_ held: a descriptor of the account is closed, so the next one that waits for it may be.
+  void AdmitNext(ClosingAccountRef account) {
     if (account == nullptr) return;
     account->left_.fetch_sub(1, std::memory_order_relaxed);
     if (account->held_back_.empty()) {
@@ -156,7 +156,7 @@ class Closer {
       lock.unlock();
       Close(std::move(left.descriptor), timer);
       lock.lock();
-      Admitted(std::move(left.account));
+      AdmitNext(std::move(left.account));
     }
     --threads_;
   }
