@@ -13,6 +13,8 @@ echo "GUEST device $(stat -c '%U:%G %a' /dev/causeway 2>&1)"
 . /readme.sh  # the commands of vm_configs/README.md
 readme_dmesg | sed 's/^/GUEST kernel /'
 readme_slices 2>&1 | sed 's/^/GUEST slices /'
+readme_doctor 2>&1 | sed 's/^/GUEST doctor /'
+echo "GUEST doctor exit ${PIPESTATUS[0]}"
 # run NAME: what the program prints, behind that name.
 run() { su gpu -c ./home/gpu/vector_add 2>&1 | sed "s/^/GUEST $1 /"; }
 run program

@@ -68,7 +68,7 @@ installed() {
     sed -i 's#^driver_library = .*#driver_library = "/packages/libcuda.so.1"#' /etc/causeway/causewayd.toml &&
     systemctl stop causewayd.service && systemctl start causewayd.service || return 1
   for _ in $(seq 120); do [ -S /run/causeway/causeway.sock ] && break; sleep 0.5; done
-  causeway status
+  causeway status && readme_doctor
 }
 # The rule is there, and the kernel's copy of the VM's profile is older.
 plug_in_refused() {
@@ -103,7 +103,7 @@ guest_says() {
 program_runs() {
   guest_says ended &&
     expect "the device" "$(sed -n 's/^GUEST device //p' said)" "root:render 660" && grep -q '^GUEST kernel .*region of 64 MiB' said && grep -q '^GUEST slices [1-9]' said &&
-    grep -q '^GUEST program .*sums equal' said &&
+    expect "the doctor's status in the guest" "$(sed -n 's/^GUEST doctor exit //p' said)" 0 && grep -q '^GUEST program .*sums equal' said &&
     journalctl -u causewayd --no-pager -o cat | grep 'VM guest1 slot'
 }
 # Of a VM that runs by KVM a region in doorbell mode is taken at any time, and libvirt then saves the VM: its QEMU has no handler that would

@@ -26,6 +26,7 @@ cp "$here/guest_steps.sh" "$work/guest/guest_steps.sh"
 {
   echo "readme_dmesg() { $(readme_command 'dmesg '); }"
   echo "readme_slices() { $(readme_command 'cat /sys'); }"
+  echo "readme_doctor() { $(readme_command 'causeway doctor'); }"
 } > "$work/guest/readme.sh"
 mkdir "$work/images"
 take_kernel "$work/guest" "$work/images"
@@ -39,6 +40,7 @@ mkdir -p "$work/host/packages"
 cp "$packages"/causeway-worker-*_"$version"-1_*.deb "$packages"/causeway-host_"$version"-1_*.deb "$here/host_steps.sh" "$here/run_steps.sh" "$work/host/packages/"
 {
   echo "readme_host() { $(readme_command 'apt install ./causeway-worker-'); }"
+  echo "readme_doctor() { $(readme_command 'causeway doctor'); }"
   # shellcheck disable=SC2016  # the host's shell expands
   echo "readme_attach() { $(readme_command 'causeway attach' 'guest1=$1' 1G=64M); }"
   echo "readme_list() { $(readme_command 'causeway list'); }"

@@ -29,7 +29,7 @@ all_commands_are_tried() {
     case $command in
       'apt install ./causeway-worker-'* | 'apt install linux-headers-'* | 'tar xf causeway-guest-'* | 'usermod -aG render '*) ;;
       'causeway attach guest1 --memory 1G' | 'causeway list' | 'causeway detach guest1') ;;
-      'dmesg | grep causeway' | 'cat /sys/class/causeway/causeway/slices_free') ;;
+      'causeway doctor' | 'dmesg | grep causeway' | 'cat /sys/class/causeway/causeway/slices_free') ;;
       *) fail "no test runs this command of vm_configs/README.md: $command" ;;
     esac
   done < <(readme_commands)

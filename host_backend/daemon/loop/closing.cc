@@ -22,11 +22,6 @@
 namespace causeway::daemon {
 namespace {
 
-struct Left {
-  UniqueFd descriptor;
-  ClosingAccountRef account;
-};
-
 // Nobody else sends it, and where nothing handles it it does nothing.
 constexpr int kInterrupt = SIGURG;
 // A close that takes longer does not keep the next descriptor waiting: another thread closes that.
@@ -88,6 +83,11 @@ class Closer {
   size_t backlog() const { return backlog_.load(std::memory_order_relaxed); }
 
  private:
+  struct Left {
+    UniqueFd descriptor;
+    ClosingAccountRef account;
+  };
+
   [[noreturn]] void Run() {
     // The event loop's own may be a better one (event_loop.h); what others left is not urgent.
     setpriority(PRIO_PROCESS, id_t(syscall(SYS_gettid)), 0);
