@@ -25,7 +25,7 @@
 namespace causeway::daemon {
 namespace {
 
-constexpr std::chrono::milliseconds kPause{2};
+constexpr std::chrono::milliseconds kQuestionPause{2};
 
 // The kernel's struct may be larger than the one that this was built with.
 union RoomyAnswer {
@@ -96,7 +96,7 @@ void SandboxWatch::OnQuestion(uint32_t events) {
   // Each copies what the region says of its owners: a worker that asks all the time is to keep no others waiting.
   if (!may_ask_()) {
     loop_.Unwatch(watch_);
-    pause_ = loop_.After(kPause, "a pause of a worker's questions", [this] { Watch(); });
+    pause_ = loop_.After(kQuestionPause, "a pause of a worker's questions", [this] { Watch(); });
     return;
   }
   // One for each event: asking for more than there is would wait.

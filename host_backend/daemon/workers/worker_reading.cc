@@ -22,7 +22,7 @@ constexpr int kPacketsAtOnce = 16;
 // One that has died is read to its end, up to so much.
 constexpr int kLastPackets = 64, kLastReads = 64;
 // One that says too much is listened to again so much later.
-constexpr std::chrono::milliseconds kPause{2};
+constexpr std::chrono::milliseconds kReadingPause{2};
 // Packets that have a record kept anew, or may: the daemon waits for the launcher when many are under way. In packets of others.
 constexpr double kRecordCost = 15, kSharingCost = 3;
 
@@ -59,7 +59,7 @@ void WorkerProcess::OnControl(bool at_its_pace) {
   for (int packets = 0; control_ && packets < most; ++packets) {
     if (at_its_pace && (closing_->is_full() || !pace_->Take(Clock::now()))) {
       loop_.Unwatch(control_watch_);
-      control_pause_ = loop_.After(kPause, "a pause of a worker's reading", [this] {
+      control_pause_ = loop_.After(kReadingPause, "a pause of a worker's reading", [this] {
         if (control_) WatchControl();
       });
       return;
@@ -210,7 +210,7 @@ void WorkerProcess::OnOutput(bool at_its_pace) {
   }
   if (!pace_->Take(Clock::now())) {
     loop_.Unwatch(output_watch_);
-    output_pause_ = loop_.After(kPause, "a pause of a worker's reading", [this] { WatchOutput(); });
+    output_pause_ = loop_.After(kReadingPause, "a pause of a worker's reading", [this] { WatchOutput(); });
     return;
   }
   const ssize_t bytes = ReadOutput();
