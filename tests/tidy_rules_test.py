@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks tidy_test.py's rule about waiting: each loop without a bound is found, and no other."""
+"""Checks rules of tidy_test.py: each loop without a bound is found, and each name that sources of a folder may not both have."""
 import contextlib
 import io
+import pathlib
+import re
+import tempfile
 import unittest
 
 import tidy_test
@@ -30,6 +33,41 @@ BOUNDED = [
     "while (!stop.load()) Work();",
     "while (job.DoOne()) {\n}",
 ]
+
+SOURCE = """namespace causeway::daemon {
+namespace {
+constexpr std::chrono::milliseconds kPause{2};
+constexpr int kLastPackets = 64, kLastReads = 64;
+const char kNames[2][8] = {"a", "b"};
+struct Left {
+  static constexpr int kInside = 1;
+};
+struct Declared;  // defined outside
+}  // namespace
+constexpr int kOutside = 1;
+}  // namespace causeway::daemon
+"""
+
+
+class United(unittest.TestCase):
+    def found(self, second):
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            names = ["tools/cli/a.cc", second[0]]
+            for name, text in ((names[0], SOURCE), second):
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(text)
+            report = tidy_test.Report()
+            with contextlib.redirect_stdout(io.StringIO()) as printed:
+                tidy_test.check_united(root, names, report)
+            return re.findall(r": (\w+) is a name of tools/cli/a.cc too", printed.getvalue())
+
+    def test_names_that_two_sources_give(self):
+        self.assertEqual(self.found(("tools/cli/b.cc", SOURCE)), ["kPause", "kLastPackets", "kLastReads", "kNames", "Left"])
+
+    def test_names_that_do_not_meet(self):
+        self.assertEqual(self.found(("tools/top/b.cc", SOURCE)), [])
+        self.assertEqual(self.found(("tools/cli/b.cc", SOURCE.replace("causeway::daemon", "causeway::other"))), [])
 
 
 class Waits(unittest.TestCase):

@@ -82,6 +82,11 @@ class Report:
         print(f"{place}: {text}")
 
 
+UNITED_NAME = re.compile(r"(?P<constant>constexpr |const )|(?:struct|class|enum class|union) (?P<type>\w+)(?: [:{].*)?$")
+# The sources that CMakeLists.txt leaves out of that (SKIP_UNITY_BUILD_INCLUSION).
+NEVER_UNITED = {"proc_address.cc"}
+
+
 def tree_files(root):
     """Every file that git tracks or would track; all files when the tree is no checkout."""
     listing = subprocess.run(
@@ -165,6 +170,35 @@ def check_text(name, text, report):
 # (worker_fd.h). The second asks the kernel, not a peer.
 RECEIVE = re.compile(r"(?<![\w.>])(::)?(recv|recvfrom|recvmsg)\(")
 MAY_RECEIVE = {"host_backend/daemon/loop/worker_fd.cc", "host_backend/daemon/scopes/tcp_peer.cc"}
+
+
+def united_names(text):
+    """The constants and types of a source's unnamed namespaces, each with the namespace around it: sources of a folder share these
+    names where they are compiled together (CAUSEWAY_UNITE)."""
+    inside, around = False, ""
+    for line in text.splitlines():
+        if line == "namespace {":
+            inside = True
+        elif line == "}  // namespace":
+            inside = False
+        elif opened := re.match(r"namespace ([\w:]+) {", line):
+            around = opened[1]
+        elif inside and (found := UNITED_NAME.match(line)):
+            given = re.findall(r"\b(k[A-Z]\w*)\s*(?:\[.*?\]\s*)?[={]", line) if found["constant"] else [found["type"]]
+            yield from ((around, each) for each in given)
+
+
+def check_united(root, names, report):
+    """Sources of a folder are compiled together by the first command and under sanitizers, and not in other builds."""
+    first = {}
+    for name in names:
+        path = pathlib.PurePath(name)
+        if path.suffix != ".cc" or path.parts[0] not in MAY_INCLUDE or path.name in NEVER_UNITED:
+            continue
+        for given in united_names(read_text(root / name) or ""):
+            other = first.setdefault((path.parent, given), name)
+            if other != name:
+                report.add(name, f"{given[1]} is a name of {other} too: sources of a folder are compiled together (CAUSEWAY_UNITE)")
 
 
 def check_receives(name, text, report):
@@ -294,6 +328,7 @@ def main():
         check_receives(name, text, report)
         check_named_files(name, text, known, report)
     check_links(root, names, report)
+    check_united(root, names, report)
     repeated_lines.check(root, names, report.add)
     check_functions(root, names, report)
     check_format(formatter, report)
