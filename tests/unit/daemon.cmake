@@ -80,6 +80,11 @@ add_test(NAME shared_objects COMMAND shared_objects_test)
 set_tests_properties(shared_objects PROPERTIES LABELS unit TIMEOUT 60)
 
 # What strangers' descriptors do to the threads that receive and close them.
+add_executable(zeroing_test zeroing_test.cc)
+target_link_libraries(zeroing_test PRIVATE causeway_daemon GTest::gtest_main)
+add_test(NAME hostile_zeroing_test COMMAND zeroing_test)
+set_tests_properties(hostile_zeroing_test PROPERTIES LABELS "unit;hostile" TIMEOUT 120)
+
 add_executable(closing_test closing_test.cc)
 target_link_libraries(closing_test PRIVATE causeway_daemon GTest::gtest_main)
 add_test(NAME hostile_closing_test COMMAND closing_test)

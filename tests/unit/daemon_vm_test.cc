@@ -293,6 +293,8 @@ TEST_F(VmTest, TruncatedFileEndsOnlyItsVm) {
   std::filesystem::resize_file(region_file(), 0);
   EXPECT_TRUE(WaitFor([&] { return StatusValue(Status(), "regions", "problem").empty(); })) << Status();
   GuestRegion guest(region_file());
+  // Its memory is zeroed first.
+  EXPECT_TRUE(WaitFor([&] { return guest.host_page().state == HostState::kRunning; }));
   Serve(guest, 0, 1);
 }
 

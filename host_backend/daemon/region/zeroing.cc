@@ -1,58 +1,133 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/daemon/region/zeroing.h"
 
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "host_backend/daemon/loop/hand_off.h"
+
 namespace causeway::daemon {
 namespace {
 
-constexpr std::chrono::microseconds kPiece{1'000};  // a granule that was begun is finished
+// When no thread could be had.
+constexpr std::chrono::milliseconds kThreadAgain{100};
 
 }  // namespace
 
-Zeroing::~Zeroing() {
-  loop_.Cancel(timer_);
+struct Zeroing::Job {
+  JobId id = 0;
+  std::shared_ptr<Region> region;
+  std::vector<GranuleRange> ranges;
+  Done done;  // empty: it was cancelled
+  bool started = false;
+  std::atomic<bool> cancelled{false};
+  int error = 0;  // the thread's until it has reported the job
+};
+
+struct Zeroing::Reports {
+  HandOff<std::shared_ptr<Job>> finished;
+  const UniqueFd event{eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+};
+
+Zeroing::Zeroing(EventLoop& loop) : loop_(loop), reports_(std::make_shared<Reports>()) {
+  watch_ = loop_.Watch(reports_->event.get(), EPOLLIN, "zeroed memory", [this](uint32_t) { OnReports(); });
 }
 
-Zeroing::JobId Zeroing::Begin(std::shared_ptr<Region> region, std::vector<GranuleRange> ranges,
-                              std::function<void(bool)> done) {
-  jobs_.push_back({++last_, std::move(region), std::move(ranges), std::move(done), true});
-  Schedule();
+Zeroing::~Zeroing() {
+  for (auto& [region, queue] : queues_) {
+    for (auto& job : queue) job->cancelled = true;
+  }
+  loop_.Cancel(retry_);
+  loop_.Unwatch(watch_);
+}
+
+Zeroing::JobId Zeroing::Begin(std::shared_ptr<Region> region, std::vector<GranuleRange> ranges, Done done) {
+  Queue& queue = queues_[region.get()];
+  auto job = std::make_shared<Job>();
+  job->id = ++last_;
+  job->region = std::move(region);
+  job->ranges = std::move(ranges);
+  job->done = std::move(done);
+  queue.push_back(std::move(job));
+  if (queue.size() == 1) StartFirst(queue);
   return last_;
 }
 
 void Zeroing::Cancel(JobId& job) {
-  jobs_.remove_if([&](const Job& entry) { return entry.id == job; });
-  job = 0;
+  const JobId id = std::exchange(job, 0);
+  if (id == 0) return;
+  for (auto& [region, queue] : queues_) {
+    const auto found = std::ranges::find(queue, id, [](const auto& each) { return each->id; });
+    if (found == queue.end()) continue;
+    (*found)->cancelled = true;
+    (*found)->done = {};
+    return;
+  }
 }
 
-void Zeroing::Schedule() {
-  if (timer_ != 0 || jobs_.empty()) return;
-  timer_ = loop_.After(std::chrono::nanoseconds(0), "zeroing", [this] {
-    timer_ = 0;
-    Piece();
-  });
+void Zeroing::Await(std::chrono::milliseconds at_most) {
+  const auto end = Clock::now() + at_most;
+  while (!queues_.empty()) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now()).count();
+    pollfd event{reports_->event.get(), POLLIN, 0};
+    if (left <= 0 || (poll(&event, 1, int(left)) < 0 && errno != EINTR)) return;
+    OnReports();
+  }
 }
 
-void Zeroing::Piece() {
-  if (jobs_.empty()) return;
-  Job job = std::move(jobs_.front());
-  jobs_.pop_front();
-  const auto end = Clock::now() + kPiece;
-  while (!job.ranges.empty()) {
-    GranuleRange& range = job.ranges.back();
-    if (range.count != 0) {
-      job.good = job.region->ZeroGranules(range.first, 1) && job.good;
-      ++range.first;
-      --range.count;
+void Zeroing::StartFirst(Queue& queue) {
+  std::shared_ptr<Job>& job = queue.front();
+  const auto zero = [job, reports = reports_]() mutable {
+    // The event loop's own may be a better one (event_loop.h); this is not urgent.
+    setpriority(PRIO_PROCESS, id_t(syscall(SYS_gettid)), 0);
+    for (const GranuleRange& range : job->ranges) {
+      for (uint32_t each = 0; each < range.count && !job->cancelled; ++each) {
+        if (!job->region->ZeroGranules(range.first + each, 1)) job->error = errno;
+      }
     }
-    if (range.count == 0) job.ranges.pop_back();
-    if (Clock::now() >= end) break;
+    reports->finished.Put(std::move(job));
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t told = write(reports->event.get(), &one, sizeof one);
+  };
+  try {
+    std::thread(zero).detach();
+    job->started = true;
+  } catch (const std::system_error&) {
+    if (retry_ != 0) return;
+    retry_ = loop_.After(kThreadAgain, "a thread that zeroes", [this] {
+      retry_ = 0;
+      for (auto& [region, each] : queues_) {
+        if (!each.front()->started) StartFirst(each);
+      }
+    });
   }
-  if (job.ranges.empty()) {
-    job.done(job.good);
-  } else {
-    jobs_.push_back(std::move(job));
+}
+
+void Zeroing::OnReports() {
+  uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = read(reports_->event.get(), &count, sizeof count);
+  for (const std::shared_ptr<Job>& job : reports_->finished.TakeAll()) {
+    const auto found = queues_.find(job->region.get());
+    found->second.pop_front();
+    while (!found->second.empty() && found->second.front()->cancelled) found->second.pop_front();
+    if (found->second.empty()) {
+      queues_.erase(found);
+    } else {
+      StartFirst(found->second);
+    }
+    if (job->done) std::exchange(job->done, {})(job->error);
   }
-  Schedule();
 }
 
 }  // namespace causeway::daemon

@@ -255,11 +255,11 @@ void RegionSession::Finish() {
     return FinishClosed();
   }
   zeroing_ = services_.zeroing.Begin(
-      region_, region_->SlotMemory(slot_, region_->CopyOwnerTable()), [this](bool good) {
+      region_, region_->SlotMemory(slot_, region_->CopyOwnerTable()), [this](int error) {
         zeroing_ = 0;
-        if (good || region_->broken()) return FinishClosed();
+        if (error == 0 || region_->broken()) return FinishClosed();
         Say(LogLevel::kError,
-            ": its memory cannot be zeroed, so its slot stays closed to others: " + ErrnoText());
+            ": its memory cannot be zeroed, so its slot stays closed to others: " + ErrnoText(error));
       });
 }
 

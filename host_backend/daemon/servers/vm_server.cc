@@ -26,6 +26,7 @@ constexpr std::chrono::seconds kPenalty{1};
 constexpr double kChangesPerMs = 1;
 constexpr double kMaxChangesAtOnce = kMaxSlots;  // after a pause
 constexpr std::chrono::seconds kFindAgain{10};   // after no process of the VM was found
+constexpr milliseconds kStartZeroing{5'000};
 constexpr uint32_t kNothingSeen = ~uint32_t{0};
 
 // Sessions are 24 bits that grow and wrap.
@@ -48,7 +49,8 @@ Result<std::unique_ptr<VmServer>> VmServer::Start(Services& services, const VmCo
   if (!file.ok() && !vm.xen_domain.empty()) return StartWithout(services, vm, file.error());
   if (!file.ok()) return Error{file.error()};
   auto server = With(services, vm, std::move(file.value()));
-  if (server.ok() && server.value()->starting_) server.value()->ZeroAtOnce();
+  // A region is ready once the daemon answers, unless it is very large or its owner holds it up.
+  if (server.ok() && server.value()->starting_) services.zeroing.Await(kStartZeroing);
   return server;
 }
 
@@ -239,27 +241,16 @@ void VmServer::StartServing() {
                            std::to_string(region.slot_count()) + " slots is ready");
 }
 
-// While the daemon starts it has nobody else to serve, and its regions are ready once it answers.
-void VmServer::ZeroAtOnce() {
-  services_.zeroing.Cancel(zeroing_);
-  Region& region = file_->region();
-  bool good = true;
-  for (const GranuleRange& range : region.AllMemory())
-    good = region.ZeroGranules(range.first, range.count) && good;
-  if (!good) Log(LogLevel::kError, ": memory of before cannot be zeroed: " + ErrnoText());
-  StartServing();
-}
-
 // Goes on in StartServing or FinishReset.
 void VmServer::ZeroRegion() {
   if (zeroing_ != 0) return;
-  zeroing_ = services_.zeroing.Begin(file_->shared_region(), file_->region().AllMemory(), [this](bool good) {
+  zeroing_ = services_.zeroing.Begin(file_->shared_region(), file_->region().AllMemory(), [this](int error) {
     zeroing_ = 0;
-    if (!good) Log(LogLevel::kError, ": memory of before cannot be zeroed: " + ErrnoText());
+    if (error != 0) Log(LogLevel::kError, ": memory of before cannot be zeroed: " + ErrnoText(error));
     if (!file_) return;
     if (starting_) {
       StartServing();
-    } else if (good && resetting_) {
+    } else if (error == 0 && resetting_) {
       FinishReset();
     }
   });

@@ -107,7 +107,6 @@ class VmServer {
   void WatchVmProcess();
   void OnVmExit();
   void BeginReset(uint64_t epoch);
-  void ZeroAtOnce();
   void ZeroRegion();
   void FinishReset();
   void StartServing();
