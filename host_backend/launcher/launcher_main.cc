@@ -148,6 +148,7 @@ int Run(int argc, char** argv) {
   waiting = all;
   sigdelset(&waiting, SIGCHLD);
   if (!sandbox::kSanitized) prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+  if (!settings.shm.empty()) LimitSharedMemory(settings.shm.c_str());
   if (!KeepCapabilities(kKept)) Fail("capabilities", strerror(errno));
   if (!sandbox::kSanitized) {
     if (const std::string why = InstallLauncherFilter(settings.users); !why.empty())

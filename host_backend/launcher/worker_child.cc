@@ -15,6 +15,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <string>
+
 namespace causeway::launcher {
 namespace {
 
@@ -99,6 +101,18 @@ void EndWithLauncher(const ChildPlan& plan) {
 }
 
 }  // namespace
+
+bool LimitSharedMemory(const char* folder) {
+  constexpr unsigned long kFlags = MS_NOSUID | MS_NODEV | MS_NOEXEC;
+  // Drivers keep little there, for events that processes share. Files are bounded as well, as each costs the kernel memory.
+  const std::string all = "mode=1777,size=512m,nr_inodes=65536";
+  const std::string each = all + ",usrquota,usrquota_block_hardlimit=64m,usrquota_inode_hardlimit=4096";
+  // What the host mounts later is seen here, and what is mounted here is not seen on the host.
+  if (unshare(CLONE_NEWNS) != 0 || mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0)
+    return false;
+  return mount("causeway", folder, "tmpfs", kFlags, each.c_str()) == 0 ||
+         mount("causeway", folder, "tmpfs", kFlags, all.c_str()) == 0;
+}
 
 bool KeepCapabilities(uint64_t kept) {
   for (int capability = 0; capability < 64; ++capability) {

@@ -25,8 +25,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "host_backend/common/worker_control.h"
 #include "host_backend/sandbox/filter.h"
@@ -214,6 +216,20 @@ bool OpenTheTerminal() {
 }
 bool OpenKvm() {
   return Opens("/dev/kvm", O_RDWR);
+}
+// More than the workers' bound, of which the host's would have room.
+bool FillSharedMemory() {
+  constexpr size_t kMuch = 600 << 20;
+  const int file =
+      int(syscall(SYS_openat, AT_FDCWD, "/dev/shm/filled", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (file < 0) return false;
+  const std::vector<char> block(1 << 20, 'x');
+  size_t written = 0;
+  for (ssize_t more = 1; more > 0 && written < kMuch; written += size_t(std::max<ssize_t>(more, 0)))
+    more = write(file, block.data(), block.size());
+  unlink("/dev/shm/filled");
+  close(file);
+  return written >= kMuch;
 }
 bool MakeADeviceNode() {
   return Works(SYS_mknod, "/dev/shm/attack", S_IFCHR | 0666, makedev(1, 1));
