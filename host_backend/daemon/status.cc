@@ -42,6 +42,7 @@ Json JsonOf(const SessionStatus& session) {
   json["state"] = session.state;
   json["age_s"] = Rounded(Seconds(Clock::now() - session.opened));
   json["worker_pid"] = session.worker_pid;
+  if (session.compression) json["compression"] = *session.compression;
   json["calls"] = session.usage.calls;
   json["errors"] = session.usage.errors;
   json["to_device_bytes"] = session.usage.bytes_to_device;

@@ -97,6 +97,8 @@ TEST_F(RemoteTest, BothSidesCompressWhereGuestWorkerAndConfigurationAgree) {
         EXPECT_EQ(told, each.compresses ? '1' : '0') << "what the worker knows is what the guest does";
       }
       EXPECT_TRUE(guest.Echoes("bytes"));
+      EXPECT_EQ(command::StatusValue(Status(), "sessions", "compression"),
+                each.compresses ? "true" : "false");
     }
     StopTls();
     unlink((folder() + "/tls.log").c_str());  // which says where the last one listened

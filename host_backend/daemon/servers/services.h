@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the daemon's servers share, and how they report a session.
 #pragma once
+#include <optional>
 #include <string>
 
 #include "host_backend/daemon/loop/event_loop.h"
@@ -86,6 +87,8 @@ struct SessionStatus {
   pid_t worker_pid = 0;
   WorkerUsage usage{};
   MemoryBytes memory{};
+  // Of a remote session: whether both sides may compress what copies send; they do where that pays.
+  std::optional<bool> compression{};
   int64_t queued_bytes = -1;  // in the submission queue, not executed yet; -1: over TCP there is none
 };
 

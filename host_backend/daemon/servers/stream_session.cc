@@ -40,7 +40,10 @@ class StreamSessions::Session final : public WorkerClient {
         services_(server.services_),
         socket_(std::move(socket)),
         origin_(std::move(origin)),
-        scope_(origin_.scope) {}
+        scope_(origin_.scope) {
+    // A worker that was taken over can have its close take long.
+    if (scope_ != nullptr) socket_.ChargeTo(scope_->family->closing);
+  }
 
   // A connection that has said nothing yet.
   void Begin() {
@@ -63,6 +66,7 @@ class StreamSessions::Session final : public WorkerClient {
     if (worker == 0) return AwaitAgain(record.Take("block"));
     opened_ = OpenedOf(state);
     release_ = state.at("release").get<std::string>();
+    compresses_ = state.value("compresses", false);
     flight_ = FlightFile::Of(record.Take("flight"));
     number_ = state.at("number").get<uint64_t>();
     return_ = GuestReturn::Of(state);
@@ -116,6 +120,7 @@ class StreamSessions::Session final : public WorkerClient {
     status.worker_pid = worker_pid_;
     status.usage = usage_;
     status.memory = services_.pool.MemoryOf(*this);
+    status.compression = compresses_;
     return status;
   }
 
@@ -124,8 +129,8 @@ class StreamSessions::Session final : public WorkerClient {
     LocalReply reply = Accepted(0);
     if (MayReturn(worker)) return_ = GuestReturn::Grant(services_.config.wait_for_guests_s);
     if (return_.grace_s() != 0) PutGrant(return_.token(), return_.grace_s(), &reply);
-    const bool compresses = MayCompress(worker);
-    if (compresses) PutCompression(&reply);
+    compresses_ = MayCompress(worker);
+    if (compresses_) PutCompression(&reply);
     WorkerAssignment assignment{};
     assignment.kind = origin_.encrypted ? AssignmentKind::kTls : AssignmentKind::kTcp;
     flight_ = FlightFile::Make();
@@ -140,7 +145,7 @@ class StreamSessions::Session final : public WorkerClient {
         send(socket_.get(), &reply, sizeof(reply), MSG_NOSIGNAL | MSG_DONTWAIT) == ssize_t(sizeof(reply));
     std::vector<int> descriptors = {socket_.get()};
     if (flight_ != nullptr) descriptors.push_back(flight_->fd());
-    if (!replied || !worker.Assign(assignment, descriptors, return_.grace_s(), compresses)) {
+    if (!replied || !worker.Assign(assignment, descriptors, return_.grace_s(), compresses_)) {
       services_.vault.Drop(key_);
       services_.flights.End(std::exchange(number_, 0));
       worker.Kill();  // its exit is reported as OnNoWorker
@@ -273,6 +278,7 @@ class StreamSessions::Session final : public WorkerClient {
                   {"release", release_},
                   {"key_id", origin_.key_id},
                   {"waits", waiting_},
+                  {"compresses", compresses_},
                   {"opened_ns", opened_.time_since_epoch().count()}};
     return_.Keep(&state);
     services_.vault.Put(key_, state,
@@ -437,6 +443,7 @@ class StreamSessions::Session final : public WorkerClient {
   WorkerUsage usage_{};
   uint64_t key_ = 0;  // of its record
   GuestReturn return_;
+  bool compresses_ = false;    // both sides may compress what copies send
   bool waiting_ = false;       // for its guest
   bool socket_ended_ = false;  // of an encrypted connection, whose end came before the next one
 };

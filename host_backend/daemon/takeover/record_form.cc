@@ -84,11 +84,13 @@ constexpr Field kRegion[] = {{"vm", IsText},      {"xen_domain", IsText}, {"mib"
                              {"ports", IsPorts}};
 constexpr Field kDoorbell[] = {{"vm", IsText},    {"path", IsText},    {"group", IsText},
                                {"user", IsCount}, {"device", IsCount}, {"inode", IsCount}};
-constexpr Field kStream[] = {{"kind", IsText},          {"place", IsText},       {"user", IsCountOrNull},
-                             {"worker", IsCount},       {"pid", IsCount},        {"number", IsCount},
-                             {"release", IsText},       {"opened_ns", IsCount},  {"key_id", IsText, true},
-                             {"waits", IsBool, true},   {"token", IsText, true}, {"grace_s", IsCount, true},
-                             {"attempt", IsCount, true}};
+constexpr Field kStream[] = {{"kind", IsText},           {"place", IsText},
+                             {"user", IsCountOrNull},    {"worker", IsCount},
+                             {"pid", IsCount},           {"number", IsCount},
+                             {"release", IsText},        {"opened_ns", IsCount},
+                             {"key_id", IsText, true},   {"waits", IsBool, true},
+                             {"token", IsText, true},    {"grace_s", IsCount, true},
+                             {"attempt", IsCount, true}, {"compresses", IsBool, true}};
 constexpr Field kShared[] = {
     {"scope", IsText}, {"session", IsCount}, {"kind", IsCount}, {"token", IsText}, {"bytes", IsText}};
 constexpr Field kImage[] = {{"scope", IsText}, {"hash", IsText}, {"bytes", IsCount}};
