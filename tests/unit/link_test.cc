@@ -372,7 +372,7 @@ class LinkTurnsTest : public testing::Test {
     turns_.Open(name, name, worker, terms, scope.words[worker], before, scope.grant);
   }
   void Close(const std::string& name, uint32_t worker) { turns_.Close(name, name, worker, now_ns_); }
-  daemon::LinkTurns::Pace Look() {
+  daemon::NextLook Look() {
     return turns_.Look(now_ns_ += kMs, [this](const std::string& scope) { return scope == paused_; });
   }
 
@@ -419,7 +419,7 @@ TEST_F(LinkTurnsTest, WhatAShareOwesOutlivesItsLastWorker) {
   Close("one", 0);
   EXPECT_EQ(one_.of(kToHost), LinkGrant::kAsleep) << "nobody looks at a grant that nobody has";
   one_.words[0].copied[kToHost] = 0;
-  EXPECT_EQ(Look(), daemon::LinkTurns::Pace::kWatch) << "the debt is paid meanwhile";
+  EXPECT_EQ(Look(), daemon::NextLook::kWatch) << "the debt is paid meanwhile";
   Open("one", one_, 0, capped);
   Look();
   EXPECT_EQ(one_.of(kToHost), LinkGrant::kClosed);
@@ -464,12 +464,12 @@ TEST_F(LinkTurnsTest, AScopeThatIsPausedIsClosed) {
   turns_.Open("uid:7", "uid:7:1.1", 0, {}, one_.words[0], {}, one_.grant);
   turns_.Open("uid:7", "uid:7:2.2", 0, {}, two_.words[0], {}, two_.grant);
   one_.words[0].copied[kToDevice] = 1 << 20;
-  EXPECT_EQ(Look(), daemon::LinkTurns::Pace::kStop);
+  EXPECT_EQ(Look(), daemon::NextLook::kNone);
   EXPECT_EQ(one_.of(kToDevice), LinkGrant::kOpen);
   paused_ = "uid:7:1.1";
   one_.words[0].waiting[kToDevice] = 1;
   for (int i = 0; i < 2'000; ++i) {
-    ASSERT_EQ(Look(), daemon::LinkTurns::Pace::kSlow);
+    ASSERT_EQ(Look(), daemon::NextLook::kSlow);
     ASSERT_EQ(one_.of(kToDevice), LinkGrant::kClosed);
     ASSERT_NE(two_.of(kToDevice), LinkGrant::kClosed);
     ASSERT_EQ(one_.grant.seen_ns, now_ns_);

@@ -90,8 +90,8 @@ void LinkTurns::Publish(const Worker& worker, uint32_t direction, LinkGrant gran
     syscall(SYS_futex, &words.grant[direction], FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
-LinkTurns::Pace LinkTurns::Look(uint64_t now_ns, const IsPaused& is_paused) {
-  Pace pace = Pace::kStop;
+NextLook LinkTurns::Look(uint64_t now_ns, const IsPaused& is_paused) {
+  NextLook next = NextLook::kNone;
   for (uint32_t direction = 0; direction < kLinkDirections; ++direction) {
     LinkArbiter& arbiter = arbiters_[direction];
     std::vector<LinkDemand> demands(arbiter.size());
@@ -105,12 +105,14 @@ LinkTurns::Pace LinkTurns::Look(uint64_t now_ns, const IsPaused& is_paused) {
         worker.grant->seen_ns.store(now_ns, std::memory_order_release);
         Publish(worker, direction, paused ? LinkGrant::kClosed : arbiter.grant(vm), arbiter.window_kib(vm));
         // It is to be told again and again, because a grant counts for a while only.
-        if (paused) pace = std::max(pace, Pace::kSlow);
+        if (paused) next = std::max(next, NextLook::kSlow);
       }
     }
-    pace = std::max(pace, arbiter.contended() ? Pace::kFast : arbiter.watched() ? Pace::kWatch : Pace::kStop);
+    next = std::max(next, arbiter.contended() ? NextLook::kFast
+                          : arbiter.watched() ? NextLook::kWatch
+                                              : NextLook::kNone);
   }
-  return pace;
+  return next;
 }
 
 LinkFigures LinkTurns::FiguresOf(const std::string& share, uint32_t direction) const {

@@ -9,14 +9,13 @@
 
 #include "host_backend/common/shares/link_words.h"
 #include "host_backend/daemon/shares/link_arbiter.h"
+#include "host_backend/daemon/shares/looking.h"
 
 namespace causeway::daemon {
 
 // Of one GPU. Not for several threads. Words and grants outlive their Close.
 class LinkTurns {
  public:
-  enum class Pace { kStop, kSlow, kWatch, kFast };  // until the next look
-
   using Bytes = std::array<uint64_t, kLinkDirections>;
 
   // A worker of the scope, which belongs to the share. `worker` is the caller's number for it. All of a scope have one grant.
@@ -31,7 +30,7 @@ class LinkTurns {
   void Set(const std::string& share, const ShareTerms& terms);
 
   // Nothing of a scope that is paused is copied, whatever its share may.
-  Pace Look(uint64_t now_ns, const std::function<bool(const std::string& scope)>& is_paused);
+  NextLook Look(uint64_t now_ns, const std::function<bool(const std::string& scope)>& is_paused);
   // Of a share that has a worker.
   LinkFigures FiguresOf(const std::string& share, uint32_t direction) const;
 

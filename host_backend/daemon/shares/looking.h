@@ -5,6 +5,9 @@
 
 namespace causeway::daemon {
 
+// When the caller is to look again, the later the smaller: never by itself, or after the nap of that name (turns.cc).
+enum class NextLook { kNone, kSlow, kWatch, kFast, kAtOnce };
+
 // At least twice as long as any nap of the caller's (turns.cc): of a host that was suspended, or a debugger, nothing is charged.
 inline constexpr uint64_t kMostBetweenLooks = 20'000'000;
 // How much a VM can save up of its cap: little, so that a second never sees more than the cap by 2 %.

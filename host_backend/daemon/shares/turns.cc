@@ -251,21 +251,21 @@ void Turns::Publish(Part& part, Grant grant, const News& news, uint64_t now_ns) 
 }
 
 // At most one VM uses the GPU: it need not ask, and whoever comes wakes this thread.
-Turns::Pace Turns::Rest(Gpu& gpu, uint64_t now_ns) {
+NextLook Turns::Rest(Gpu& gpu, uint64_t now_ns) {
   gpu.in_turns = false;
-  Pace pace = Pace::kStop;
+  NextLook next = NextLook::kNone;
   for (auto& [share, member] : gpu.members) {
     const bool active = now_ns - member.active_ns < kForgetNs && member.active_ns != 0;
     const bool paused = IsPaused(share);
     Publish(member, paused ? Grant::kClosed : active ? Grant::kOpen : Grant::kAsleep, {}, now_ns);
     const bool any = std::any_of(member.parts.begin(), member.parts.end(),
                                  [this](const auto& part) { return IsPaused(part.first); });
-    if (paused || any) pace = Pace::kSlow;
+    if (paused || any) next = NextLook::kSlow;
   }
-  return pace;
+  return next;
 }
 
-Turns::Pace Turns::Look(Gpu& gpu, uint64_t now_ns) {
+NextLook Turns::Look(Gpu& gpu, uint64_t now_ns) {
   std::vector<Demand> demands(gpu.arbiter.size());
   size_t active = 0;
   bool bounded = false, untold = false;
@@ -292,36 +292,27 @@ Turns::Pace Turns::Look(Gpu& gpu, uint64_t now_ns) {
             {gpu.arbiter.slice_us(member.vm), gpu.arbiter.asks(member.vm), gpu.arbiter.queue_us(member.vm)},
             now_ns);
   }
-  if (gpu.arbiter.hurries()) return Pace::kAtOnce;
-  if (gpu.in_turns) return Pace::kFast;
-  return active == 0 ? Pace::kSlow : Pace::kWatch;  // somebody who is gone owes something
+  if (gpu.arbiter.hurries()) return NextLook::kAtOnce;
+  if (gpu.in_turns) return NextLook::kFast;
+  return active == 0 ? NextLook::kSlow : NextLook::kWatch;  // somebody who is gone owes something
 }
 
-Turns::Pace Turns::LookAtLink(Gpu& gpu, uint64_t now_ns) const {
-  switch (gpu.link.Look(now_ns, [this](const std::string& scope) { return IsPaused(scope); })) {
-    case LinkTurns::Pace::kSlow:
-      return Pace::kSlow;
-    case LinkTurns::Pace::kFast:
-      return Pace::kFast;
-    case LinkTurns::Pace::kWatch:
-      return Pace::kWatch;
-    default:
-      return Pace::kStop;
-  }
+NextLook Turns::LookAtLink(Gpu& gpu, uint64_t now_ns) const {
+  return gpu.link.Look(now_ns, [this](const std::string& scope) { return IsPaused(scope); });
 }
 
-Turns::Pace Turns::Look() {
+NextLook Turns::Look() {
   const std::lock_guard lock(mutex_);
   return LookLocked();
 }
 
-Turns::Pace Turns::LookLocked() {
+NextLook Turns::LookLocked() {
   if (std::exchange(wanted_, false)) Discover();
   const uint64_t now = now_();
   Forget(now);
-  Pace pace = Pace::kStop;
-  for (auto& [device, gpu] : gpus_) pace = std::max({pace, Look(gpu, now), LookAtLink(gpu, now)});
-  return pace;
+  NextLook next = NextLook::kNone;
+  for (auto& [device, gpu] : gpus_) next = std::max({next, Look(gpu, now), LookAtLink(gpu, now)});
+  return next;
 }
 
 void Turns::Run() {
@@ -329,24 +320,24 @@ void Turns::Run() {
   prctl(PR_SET_TIMERSLACK, 1);
   std::unique_lock lock(mutex_);
   while (!stop_) {
-    const Pace pace = LookLocked();
+    const NextLook next = LookLocked();
     const auto is_wanted = [this] { return stop_ || wanted_; };
-    switch (pace) {
-      case Pace::kStop:
+    switch (next) {
+      case NextLook::kNone:
         changed_.wait(lock, is_wanted);
         break;
-      case Pace::kSlow:
+      case NextLook::kSlow:
         changed_.wait_for(lock, kSlowNap, is_wanted);
         break;
-      case Pace::kWatch:
+      case NextLook::kWatch:
         changed_.wait_for(lock, kWatchNap, is_wanted);
         break;
-      case Pace::kFast:
+      case NextLook::kFast:
         lock.unlock();
         std::this_thread::sleep_for(kFastNap);
         lock.lock();
         break;
-      case Pace::kAtOnce:  // some hundred microseconds at most
+      case NextLook::kAtOnce:  // some hundred microseconds at most
         lock.unlock();
         sched_yield();
         lock.lock();

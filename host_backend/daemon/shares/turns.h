@@ -23,6 +23,7 @@
 #include "host_backend/daemon/shares/arbiter.h"
 #include "host_backend/daemon/shares/cell_watch.h"
 #include "host_backend/daemon/shares/link_turns.h"
+#include "host_backend/daemon/shares/looking.h"
 #include "host_backend/daemon/shares/share_status.h"
 
 namespace causeway::daemon {
@@ -30,8 +31,6 @@ namespace causeway::daemon {
 // Any thread but where it says otherwise.
 class Turns {
  public:
-  enum class Pace { kStop, kSlow, kWatch, kFast, kAtOnce };  // until the next look
-
   Turns() = default;
   // For tests: this object has no thread of its own. Its owner calls Look() instead, and `now` takes the clock's place, so that a test
   // decides what happens when.
@@ -59,7 +58,7 @@ class Turns {
   std::vector<ShareStatus> Status() const;
 
   // What the thread does again and again.
-  Pace Look();
+  NextLook Look();
 
  private:
   // One scope's part of a member.
@@ -97,15 +96,15 @@ class Turns {
   };
 
   void Run();
-  Pace LookLocked();
+  NextLook LookLocked();
   void Discover();
   static void AddWaits(const Scope& scope, std::array<uint64_t, kWaitPlaces>* waits);
   void CloseOn(Gpu& gpu, const std::string& share, const std::string& scope, uint32_t cell, uint64_t now_ns);
   void Forget(uint64_t now_ns);
   void Join(uint64_t device, const std::string& scope, uint32_t cell, uint32_t place);
-  Pace Look(Gpu& gpu, uint64_t now_ns);
-  Pace Rest(Gpu& gpu, uint64_t now_ns);
-  Pace LookAtLink(Gpu& gpu, uint64_t now_ns) const;
+  NextLook Look(Gpu& gpu, uint64_t now_ns);
+  NextLook Rest(Gpu& gpu, uint64_t now_ns);
+  NextLook LookAtLink(Gpu& gpu, uint64_t now_ns) const;
   Demand DemandOf(Member& member, uint64_t now_ns) const;
   struct News {
     uint32_t slice_us = 0;
