@@ -9,6 +9,7 @@
 
 #include <CLI/CLI.hpp>
 #include <future>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 
@@ -36,6 +37,14 @@ MetricFamily Family(const char* name, const char* help, MetricType type) {
   family.help = help;
   family.type = type;
   return family;
+}
+
+MetricFamily Gauge(const char* name, const char* help) {
+  return Family(name, help, MetricType::Gauge);
+}
+
+MetricFamily Counter(const char* name, const char* help) {
+  return Family(name, help, MetricType::Counter);
 }
 
 void Add(MetricFamily* family, double value, std::vector<ClientMetric::Label> labels) {
@@ -88,25 +97,24 @@ void AddSessions(const StatusFigures& figures, std::vector<MetricFamily>* all) {
     all->push_back(std::move(*family));
 }
 
-// Of a GPU whose time nobody measures there is no figure.
-void AddShares(const ShareReport& report, std::vector<MetricFamily>* all) {
-  const auto counter = [&](const char* name, const char* help) {
-    return Family(name, help, MetricType::Counter);
-  };
-  const auto gauge = [&](const char* name, const char* help) {
-    return Family(name, help, MetricType::Gauge);
-  };
+// Families without a figure are left out: of a GPU whose time nobody measures there is none.
+void AddFilled(std::initializer_list<MetricFamily*> families, std::vector<MetricFamily>* all) {
+  for (MetricFamily* family : families)
+    if (!family->metric.empty()) all->push_back(std::move(*family));
+}
+
+void AddScopes(const std::vector<ScopeShare>& scopes, std::vector<MetricFamily>* all) {
   MetricFamily weight =
-      gauge("causeway_scope_weight", "Part of a GPU's time while others want it, against theirs.");
-  MetricFamily cap = gauge("causeway_scope_cap_ratio", "Part of a GPU's time that is never exceeded.");
+      Gauge("causeway_scope_weight", "Part of a GPU's time while others want it, against theirs.");
+  MetricFamily cap = Gauge("causeway_scope_cap_ratio", "Part of a GPU's time that is never exceeded.");
   MetricFamily reserve =
-      gauge("causeway_scope_reserve_ratio", "Part of a GPU's time that is there whenever it is wanted.");
-  MetricFamily link_cap = gauge("causeway_scope_link_cap_bytes_per_second",
+      Gauge("causeway_scope_reserve_ratio", "Part of a GPU's time that is there whenever it is wanted.");
+  MetricFamily link_cap = Gauge("causeway_scope_link_cap_bytes_per_second",
                                 "Bytes of copies a second that are never exceeded in one direction.");
-  MetricFamily paused = gauge("causeway_scope_paused", "1 while no work of it starts, else 0.");
+  MetricFamily paused = Gauge("causeway_scope_paused", "1 while no work of it starts, else 0.");
   MetricFamily deaths =
-      counter("causeway_scope_worker_deaths_total", "Workers of its sessions that died while they served.");
-  for (const ScopeShare& scope : report.scopes) {
+      Counter("causeway_scope_worker_deaths_total", "Workers of its sessions that died while they served.");
+  for (const ScopeShare& scope : scopes) {
     const std::vector<ClientMetric::Label> labels = {{"scope", scope.scope}};
     Add(&weight, double(scope.weight), labels);
     Add(&cap, double(scope.cap_percent) / 100, labels);
@@ -115,50 +123,53 @@ void AddShares(const ShareReport& report, std::vector<MetricFamily>* all) {
     Add(&paused, scope.paused ? 1 : 0, labels);
     Add(&deaths, double(scope.worker_deaths), labels);
   }
-  MetricFamily had = counter("causeway_share_gpu_seconds_total", "Time of the GPU that it was charged for.");
-  MetricFamily due =
-      counter("causeway_share_due_seconds_total", "Time of the GPU that it could have had by its weight.");
-  MetricFamily waited =
-      counter("causeway_share_waited_seconds_total", "Time in which its work waited for a turn.");
-  MetricFamily throttled = counter("causeway_share_throttled_seconds_total",
-                                   "Time in which its work waited because of its cap or a pause.");
-  MetricFamily turns = counter("causeway_share_turns_total", "Turns that it had.");
-  MetricFamily p50 =
-      gauge("causeway_share_turn_wait_p50_seconds", "Half of its records waited no longer for a turn.");
-  MetricFamily p99 =
-      gauge("causeway_share_turn_wait_p99_seconds", "99 % of its records waited no longer for a turn.");
-  MetricFamily to_device =
-      counter("causeway_share_to_device_bytes_total", "Bytes of its copies from the host to the GPU.");
-  MetricFamily to_host =
-      counter("causeway_share_to_host_bytes_total", "Bytes of its copies from the GPU to the host.");
-  MetricFamily link_throttled =
-      counter("causeway_share_link_throttled_seconds_total",
-              "Time in which a copy waited because of pcie_mib_per_s, both directions added.");
-  for (const GpuShareFigures& share : report.shares) {
-    const std::vector<ClientMetric::Label> labels = {{"scope", share.scope}, {"gpu", share.gpu}};
-    const auto add = [&](MetricFamily* family, const std::optional<double>& value, double unit) {
-      if (value) Add(family, *value * unit, labels);
-    };
-    constexpr double kMicro = 1e-6;
-    add(&had, share.had_s, 1);
-    add(&due, share.due_s, 1);
-    add(&waited, share.waited_s, 1);
-    add(&throttled, share.throttled_s, 1);
-    add(&turns, share.turns, 1);
-    add(&to_device, share.to_device_bytes, 1);
-    add(&to_host, share.to_host_bytes, 1);
-    add(&link_throttled, share.link_throttled_s, 1);
-    add(&p50, share.wait_p50_us, kMicro);
-    add(&p99, share.wait_p99_us, kMicro);
+  AddFilled({&weight, &cap, &reserve, &link_cap, &paused, &deaths}, all);
+}
+
+void AddShares(const std::vector<GpuShareFigures>& shares, std::vector<MetricFamily>* all) {
+  using Figure = std::optional<double> GpuShareFigures::*;
+  struct Each {
+    MetricFamily family;
+    Figure figure;
+    double unit = 1;
+  };
+  constexpr double kMicro = 1e-6;
+  Each each[] = {
+      {Counter("causeway_share_to_device_bytes_total", "Bytes of its copies from the host to the GPU."),
+       &GpuShareFigures::to_device_bytes},
+      {Counter("causeway_share_to_host_bytes_total", "Bytes of its copies from the GPU to the host."),
+       &GpuShareFigures::to_host_bytes},
+      {Counter("causeway_share_link_throttled_seconds_total",
+               "Time in which a copy waited because of pcie_mib_per_s, both directions added."),
+       &GpuShareFigures::link_throttled_s},
+      {Counter("causeway_share_gpu_seconds_total", "Time of the GPU that it was charged for."),
+       &GpuShareFigures::had_s},
+      {Counter("causeway_share_due_seconds_total", "Time of the GPU that it could have had by its weight."),
+       &GpuShareFigures::due_s},
+      {Counter("causeway_share_waited_seconds_total", "Time in which its work waited for a turn."),
+       &GpuShareFigures::waited_s},
+      {Counter("causeway_share_throttled_seconds_total",
+               "Time in which its work waited because of its cap or a pause."),
+       &GpuShareFigures::throttled_s},
+      {Counter("causeway_share_turns_total", "Turns that it had."), &GpuShareFigures::turns},
+      {Gauge("causeway_share_turn_wait_p50_seconds", "Half of its records waited no longer for a turn."),
+       &GpuShareFigures::wait_p50_us, kMicro},
+      {Gauge("causeway_share_turn_wait_p99_seconds", "99 % of its records waited no longer for a turn."),
+       &GpuShareFigures::wait_p99_us, kMicro}};
+  for (Each& one : each) {
+    for (const GpuShareFigures& share : shares) {
+      if (const auto& value = share.*one.figure)
+        Add(&one.family, *value * one.unit, {{"scope", share.scope}, {"gpu", share.gpu}});
+    }
+    AddFilled({&one.family}, all);
   }
-  MetricFamily in_turns = gauge("causeway_gpu_in_turns",
+}
+
+void AddGpus(const std::vector<GpuInUse>& gpus, std::vector<MetricFamily>* all) {
+  MetricFamily in_turns = Gauge("causeway_gpu_in_turns",
                                 "1 while VMs take turns on the GPU, 0 while its slices divide its time.");
-  for (const GpuInUse& gpu : report.gpus)
-    Add(&in_turns, gpu.enforced_by == "turns" ? 1 : 0, {{"gpu", gpu.gpu}});
-  for (MetricFamily* family :
-       {&weight, &cap, &reserve, &link_cap, &paused, &deaths, &to_device, &to_host, &link_throttled, &had,
-        &due, &waited, &throttled, &turns, &p50, &p99, &in_turns})
-    if (!family->metric.empty()) all->push_back(std::move(*family));
+  for (const GpuInUse& gpu : gpus) Add(&in_turns, gpu.enforced_by == "turns" ? 1 : 0, {{"gpu", gpu.gpu}});
+  AddFilled({&in_turns}, all);
 }
 
 void AddDaemon(const StatusFigures& figures, std::vector<MetricFamily>* all) {
@@ -207,7 +218,9 @@ class Figures : public prometheus::Collectable {
     gpu_times_->Fill(&figures.value());
     AddDaemon(figures.value(), &all);
     AddSessions(figures.value(), &all);
-    AddShares(figures.value().shares, &all);
+    AddScopes(figures.value().shares.scopes, &all);
+    AddShares(figures.value().shares.shares, &all);
+    AddGpus(figures.value().shares.gpus, &all);
     return all;
   }
 
