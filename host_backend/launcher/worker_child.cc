@@ -105,8 +105,12 @@ void EndWithLauncher(const ChildPlan& plan) {
 bool LimitSharedMemory(const char* folder) {
   constexpr unsigned long kFlags = MS_NOSUID | MS_NODEV | MS_NOEXEC;
   // Drivers keep little there, for events that processes share. Files are bounded as well, as each costs the kernel memory.
-  const std::string all = "mode=1777,size=512m,nr_inodes=65536";
-  const std::string each = all + ",usrquota,usrquota_block_hardlimit=64m,usrquota_inode_hardlimit=4096";
+  const uint64_t kib =
+      uint64_t(sysconf(_SC_PHYS_PAGES)) * uint64_t(sysconf(_SC_PAGESIZE)) / kSharedPart / 1024;
+  const std::string all = "mode=1777,nr_inodes=65536,size=" + std::to_string(kib) + "k";
+  const std::string each =
+      all + ",usrquota,usrquota_inode_hardlimit=4096,usrquota_block_hardlimit=" + std::to_string(kib / 2) +
+      "k";
   // What the host mounts later is seen here, and what is mounted here is not seen on the host.
   if (unshare(CLONE_NEWNS) != 0 || mount(nullptr, "/", nullptr, MS_REC | MS_SLAVE, nullptr) != 0)
     return false;

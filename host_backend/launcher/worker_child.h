@@ -22,11 +22,12 @@ inline constexpr char kNoNamespaces[] = "-----";
 // Of this process, as a set of bits; what it lacks is missed when asked for. False: the kernel refuses.
 bool KeepCapabilities(uint64_t kept);
 
-// From now on that folder is memory of its own in this process and in all that it starts, and only there: with a bound for all
-// workers, and for each user where the kernel has quotas for tmpfs (Linux 6.6). So a worker that was taken over takes no room from the
+// From now on that folder is memory of its own in this process and in all that it starts, and only there. All workers together have room
+// for one part of kSharedPart of the host's memory, each user for half of that where the kernel has quotas for tmpfs (Linux 6.6). So a worker that was taken over takes no room from the
 // host's /dev/shm, where regions are. To be called before the launcher's filter is installed. False: this process may not, and
 // workers get the folder of that name as it is.
 bool LimitSharedMemory(const char* folder);
+inline constexpr uint64_t kSharedPart = 8;
 
 struct ChildPlan {
   const char* path;

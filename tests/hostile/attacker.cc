@@ -23,14 +23,14 @@
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <fstream>
 #include <string>
-#include <vector>
 
 #include "host_backend/common/worker_control.h"
+#include "host_backend/launcher/worker_child.h"
 #include "host_backend/sandbox/filter.h"
 #include "ivshmem_ring/transport/layout.h"
 #include "ivshmem_ring/transport/packet.h"
@@ -217,19 +217,15 @@ bool OpenTheTerminal() {
 bool OpenKvm() {
   return Opens("/dev/kvm", O_RDWR);
 }
-// More than the workers' bound, of which the host's would have room.
+// A confined process is not told.
+const uint64_t kMemoryAtStart = uint64_t(sysconf(_SC_PHYS_PAGES)) * uint64_t(sysconf(_SC_PAGESIZE));
+// With more than the workers' part of it, of which the kernel makes whole pages.
 bool FillSharedMemory() {
-  constexpr size_t kMuch = 600 << 20;
-  const int file =
-      int(syscall(SYS_openat, AT_FDCWD, "/dev/shm/filled", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (file < 0) return false;
-  const std::vector<char> block(1 << 20, 'x');
-  size_t written = 0;
-  for (ssize_t more = 1; more > 0 && written < kMuch; written += size_t(std::max<ssize_t>(more, 0)))
-    more = write(file, block.data(), block.size());
-  unlink("/dev/shm/filled");
-  close(file);
-  return written >= kMuch;
+  constexpr uint64_t kPage = 4096;
+  struct statfs room {};
+  return syscall(SYS_statfs, "/dev/shm", &room) == 0 &&
+         uint64_t(room.f_blocks) * uint64_t(room.f_bsize) >
+             kMemoryAtStart / causeway::launcher::kSharedPart + kPage;
 }
 bool MakeADeviceNode() {
   return Works(SYS_mknod, "/dev/shm/attack", S_IFCHR | 0666, makedev(1, 1));
