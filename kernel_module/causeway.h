@@ -63,8 +63,10 @@ struct causeway_foreign {
 	void (*unmap_kernel)(struct causeway *cw, const void *address);
 	/* mmap has checked the area; it sets the area's vm_ops. */
 	int (*begin)(struct vm_area_struct *vma);
-	/* Maps these pages of the region where the area shows them; `lock` held. */
-	int (*fill)(struct vm_area_struct *vma, unsigned long first_page, unsigned long count);
+	/* For fill(), to be called before `lock` is taken: tells it whether the kernel has changed entries of the area since. May sleep. */
+	unsigned long (*look)(struct vm_area_struct *vma);
+	/* Maps these pages of the region where the area shows them; `lock` held. -EAGAIN: entries have changed, the access is to be tried again. */
+	int (*fill)(struct vm_area_struct *vma, unsigned long first_page, unsigned long count, unsigned long looked);
 };
 
 /* How guest and host ring each other: QEMU's ivshmem-doorbell (causeway_doorbell.c) or Xen's event channels. */
@@ -144,6 +146,7 @@ struct causeway_file {
 	atomic64_t interrupts; /* of causeway.interrupts, those that were read */
 	unsigned long ring_tick;
 	atomic_t rings; /* in ring_tick */
+	atomic_long_t foreign_pages; /* of areas that causeway_foreign.begin() has let pass */
 };
 
 static inline const struct causeway_host_page *causeway_host(const struct causeway *cw)
@@ -171,6 +174,8 @@ int causeway_reserve_slot(struct causeway *cw, struct causeway_file *cf, bool ma
 int causeway_start_session(struct causeway_file *cf);
 /* Ends what the file began and takes its mappings away; later calls do nothing. */
 void causeway_end_session(struct causeway_file *cf);
+/* The host is told that all sessions have ended; `lock` held. */
+void causeway_abandon_slots(struct causeway *cw);
 int causeway_alloc_slices(struct causeway_file *cf, struct causeway_slices *slices);
 int causeway_free_slices(struct causeway_file *cf, const struct causeway_slices *slices);
 /* Whether the file may map the granule; `lock` held. */

@@ -356,9 +356,9 @@ void causeway_begin_doorbell(struct causeway *cw)
 /* No file reaches the device any more: it is gone, or never came. */
 void causeway_end_doorbell(struct causeway *cw)
 {
+	causeway_wake_all(cw);
 	if (!cw->has_doorbell)
 		return;
-	causeway_wake_all(cw);
 	wait_event(cw->drained, !atomic_read(&cw->sleeping));
 	/* Waits for the calls of causeway_ring() that have not seen the end. */
 	down_write(&cw->registers_lock);

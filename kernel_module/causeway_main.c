@@ -327,8 +327,14 @@ int causeway_publish(struct causeway *cw)
 	cw->cdev.owner = THIS_MODULE;
 	error = cdev_device_add(&cw->cdev, &cw->dev);
 	if (error) {
+		mutex_lock(&cw->lock);
+		cw->gone = true; /* a node that somebody made by its number may be open */
+		mutex_unlock(&cw->lock);
 		causeway_end_doorbell(cw);
+		cancel_delayed_work_sync(&cw->reclaim);
+		causeway_zap(cw, 0, cw->granule_count);
 		causeway_unmap_kernel(cw, cw->control);
+		cw->control = NULL;
 		return error;
 	}
 	dev_info(cw->dev.parent, "%s: region of %llu MiB, %u slots, %u slices, mapped %s, read %u MiB/s%s\n",
@@ -345,6 +351,7 @@ void causeway_withdraw(struct causeway *cw)
 	/* From here on open files answer -ENODEV and faults SIGBUS. */
 	mutex_lock(&cw->lock);
 	cw->gone = true;
+	causeway_abandon_slots(cw);
 	/* Another driver may come, which rings nobody. */
 	WRITE_ONCE(causeway_guest(cw)->features, 0);
 	causeway_ring_control(cw);

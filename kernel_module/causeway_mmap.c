@@ -43,6 +43,7 @@ vm_fault_t causeway_fault(struct vm_fault *vmf)
 		.page = first,
 		.prot = pgprot_decrypted(vma->vm_page_prot),
 	};
+	unsigned long looked = cw->foreign ? cw->foreign->look(vma) : 0;
 	vm_fault_t result = VM_FAULT_SIGBUS;
 	int error;
 
@@ -50,12 +51,16 @@ vm_fault_t causeway_fault(struct vm_fault *vmf)
 	mutex_lock(&cw->lock);
 	if (causeway_may_map(cf, vmf->pgoff / CAUSEWAY_PAGES_PER_GRANULE, vma->vm_flags & VM_WRITE)) {
 		if (cw->foreign)
-			error = cw->foreign->fill(vma, first, end - first);
+			error = cw->foreign->fill(vma, first, end - first, looked);
 		else
 			error = apply_to_page_range(vma->vm_mm,
 						    vma->vm_start + ((first - vma->vm_pgoff) << PAGE_SHIFT),
 						    (end - first) << PAGE_SHIFT, causeway_fill_pte, &fill);
-		result = error ? VM_FAULT_OOM : VM_FAULT_NOPAGE;
+		/* With VM_FAULT_OOM the kernel tries again for ever, or ends some process: only for what memory may mend. */
+		if (!error || error == -EAGAIN)
+			result = VM_FAULT_NOPAGE;
+		else if (error == -ENOMEM)
+			result = VM_FAULT_OOM;
 	}
 	mutex_unlock(&cw->lock);
 	return result;

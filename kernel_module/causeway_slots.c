@@ -259,17 +259,19 @@ static int causeway_wipe(struct causeway *cw, u32 slot)
 		else if (granule == causeway_slot_granule(slot) || cw->owner[granule] == slot + 1)
 			error = causeway_zero_granule(cw, granule);
 		mutex_unlock(&cw->lock);
+		cond_resched();
 	}
 	return error;
 }
 
+/* Also what is in use no more: causeway_free_slices() may not have come to it yet. */
 static void causeway_zap_slot(struct causeway *cw, u32 slot)
 {
 	u32 granule;
 
 	causeway_zap(cw, causeway_slot_granule(slot), 1);
 	for (granule = 1 + cw->slot_count; granule < cw->granule_count; granule++)
-		if (cw->owner[granule] == slot + 1 && test_bit(granule, cw->in_use))
+		if (READ_ONCE(cw->owner[granule]) == slot + 1)
 			causeway_zap(cw, granule, 1);
 }
 
@@ -287,7 +289,15 @@ void causeway_end_session(struct causeway_file *cf)
 	}
 	cf->ended = true;
 	causeway_wake_all(cw);
+	mutex_unlock(&cw->lock);
+
+	/* Nothing of it is mapped any more from here on. Without the lock: a process may have very many areas, and others would wait. */
 	causeway_zap_slot(cw, cf->slot);
+	mutex_lock(&cw->lock);
+	if (cw->gone) {
+		mutex_unlock(&cw->lock);
+		return;
+	}
 	if (cf->started) {
 		s->state = CAUSEWAY_SLOT_DYING;
 		cw->dying_slots++;
@@ -312,6 +322,15 @@ void causeway_end_session(struct causeway_file *cf)
 		causeway_release_slot(cw, cf->slot);
 	}
 	mutex_unlock(&cw->lock);
+}
+
+void causeway_abandon_slots(struct causeway *cw)
+{
+	u32 slot;
+
+	for (slot = 0; slot < cw->slot_count; slot++)
+		if (cw->slot[slot].state == CAUSEWAY_SLOT_OPEN)
+			causeway_set_word(cw, slot, CAUSEWAY_GUEST_DYING);
 }
 
 /*
@@ -411,11 +430,12 @@ int causeway_free_slices(struct causeway_file *cf, const struct causeway_slices 
 	for (i = 0; !error && i < count; i++)
 		if (cw->owner[first + i] != cf->slot + 1 || !test_bit(first + i, cw->in_use))
 			error = -EPERM;
-	if (!error) {
+	if (!error)
 		bitmap_clear(cw->in_use, first, count);
-		causeway_zap(cw, first, count);
-	}
 	mutex_unlock(&cw->lock);
+	/* As in causeway_end_session(). They stay this slot's: only its own process could get them meanwhile. */
+	if (!error)
+		causeway_zap(cw, first, count);
 	return error;
 }
 

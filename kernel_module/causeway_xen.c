@@ -33,6 +33,7 @@ struct causeway_xen {
 	u64 epoch; /* of the region that is mapped, or of one that could not be */
 	struct xenbus_device *dev;
 	struct xenbus_watch offered; /* see causeway_xen_offered */
+	struct delayed_work stayed; /* see causeway_xen_suspend */
 };
 
 /* A device that is to be probed again, in a thread that holds no lock of xenbus. */
@@ -205,6 +206,14 @@ static void causeway_xen_offered(struct xenbus_watch *watch, const char *path, c
 	queue_work(causeway_xen_queue, &again->work);
 }
 
+static void causeway_xen_stayed(struct work_struct *work)
+{
+	struct causeway_xen *xen = container_of(work, struct causeway_xen, stayed.work);
+
+	if (xen->dev->otherend)
+		causeway_xen_changed(xen->dev, causeway_xen_their_state(xen->dev));
+}
+
 static int causeway_xen_probe(struct xenbus_device *dev, const struct xenbus_device_id *id)
 {
 	struct causeway_xen *xen = kzalloc(sizeof(*xen), GFP_KERNEL);
@@ -213,6 +222,7 @@ static int causeway_xen_probe(struct xenbus_device *dev, const struct xenbus_dev
 	if (!xen)
 		return -ENOMEM;
 	mutex_init(&xen->lock);
+	INIT_DELAYED_WORK(&xen->stayed, causeway_xen_stayed);
 	xen->dev = dev;
 	xen->offered.node = kasprintf(GFP_KERNEL, "%s/backend", dev->nodename);
 	xen->offered.callback = causeway_xen_offered;
@@ -234,6 +244,7 @@ static void causeway_xen_end(struct xenbus_device *dev)
 
 	unregister_xenbus_watch(&xen->offered);
 	kfree(xen->offered.node);
+	cancel_delayed_work_sync(&xen->stayed);
 	mutex_lock(&xen->lock);
 	causeway_xen_disconnect(xen);
 	mutex_unlock(&xen->lock);
@@ -241,7 +252,7 @@ static void causeway_xen_end(struct xenbus_device *dev)
 	dev_set_drvdata(&dev->dev, NULL);
 }
 
-#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 1, 0)
+#ifdef CAUSEWAY_XEN_REMOVE_RETURNS_NOTHING /* Kbuild */
 static void causeway_xen_remove(struct xenbus_device *dev)
 {
 	causeway_xen_end(dev);
@@ -254,7 +265,13 @@ static int causeway_xen_remove(struct xenbus_device *dev)
 }
 #endif
 
-/* A domain with other domains' pages cannot be saved: its processes lose their sessions, and new ones find a new region. */
+/* How long after a suspend it is looked whether the domain has stayed where it was. */
+#define CAUSEWAY_XEN_STAYED_MS 5000
+
+/*
+ * A domain with other domains' pages cannot be saved: its processes lose their sessions, and new ones find a new region. After
+ * a suspend that was cancelled (xl save -c) xenbus does not call resume: then the same region is there still.
+ */
 static int causeway_xen_suspend(struct xenbus_device *dev)
 {
 	struct causeway_xen *xen = dev_get_drvdata(&dev->dev);
@@ -263,6 +280,7 @@ static int causeway_xen_suspend(struct xenbus_device *dev)
 	causeway_xen_disconnect(xen);
 	xen->epoch = 0;
 	mutex_unlock(&xen->lock);
+	mod_delayed_work(system_freezable_wq, &xen->stayed, msecs_to_jiffies(CAUSEWAY_XEN_STAYED_MS));
 	return 0;
 }
 

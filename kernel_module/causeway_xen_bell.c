@@ -46,7 +46,7 @@ static int causeway_begin_channels(struct causeway *cw)
 		cw->irq = error;
 		return 0;
 	}
-	causeway_close_port(&interrupt);
+	/* bind_evtchn_to_irqhandler() may have closed that port, and it may be another driver's by now: rather is one lost, when memory is short. */
 	for (vector = 0; vector < CAUSEWAY_VECTORS; vector++)
 		causeway_close_port(&channels->port[vector]);
 	return error ? error : -EIO;

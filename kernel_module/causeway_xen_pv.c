@@ -38,6 +38,7 @@ static LIST_HEAD(causeway_pv_kernels);
 /* One mmap(). */
 struct causeway_pv_area {
 	struct mmu_interval_notifier notifier;
+	struct causeway_file *file; /* which the area's parts hold */
 	refcount_t users; /* parts into which the area was split */
 	unsigned long start;
 	unsigned long first_page;
@@ -196,6 +197,7 @@ static void causeway_pv_vma_close(struct vm_area_struct *vma)
 		return;
 	mmu_interval_notifier_remove(&area->notifier);
 	causeway_pv_unmap(area->entry, area->count, CAUSEWAY_USER_FLAGS);
+	atomic_long_sub(area->count, &area->file->foreign_pages);
 	kvfree(area);
 }
 
@@ -212,14 +214,32 @@ static const struct vm_operations_struct causeway_pv_vm_ops = {
 	.fault = causeway_fault,
 };
 
+/* Twice what the process may map at all: each page that is mapped takes one of the domain's, and so of all its processes', handles. */
+static bool causeway_pv_take_pages(struct causeway_file *cf, unsigned long count)
+{
+	unsigned long most = 2 * CAUSEWAY_PAGES_PER_GRANULE * (2 + READ_ONCE(cf->cw->slot[cf->slot].granules));
+
+	if (atomic_long_add_return(count, &cf->foreign_pages) <= most)
+		return true;
+	atomic_long_sub(count, &cf->foreign_pages);
+	return false;
+}
+
 static int causeway_pv_begin(struct vm_area_struct *vma)
 {
-	struct causeway_pv_area *area = kvzalloc(struct_size(area, entry, vma_pages(vma)), GFP_KERNEL_ACCOUNT);
+	struct causeway_file *cf = vma->vm_file->private_data;
+	struct causeway_pv_area *area;
 	unsigned long i;
 	int error;
 
-	if (!area)
+	if (!causeway_pv_take_pages(cf, vma_pages(vma)))
 		return -ENOMEM;
+	area = kvzalloc(struct_size(area, entry, vma_pages(vma)), GFP_KERNEL_ACCOUNT);
+	if (!area) {
+		atomic_long_sub(vma_pages(vma), &cf->foreign_pages);
+		return -ENOMEM;
+	}
+	area->file = cf;
 	mutex_init(&area->lock);
 	refcount_set(&area->users, 1);
 	area->start = vma->vm_start;
@@ -230,6 +250,7 @@ static int causeway_pv_begin(struct vm_area_struct *vma)
 	error = mmu_interval_notifier_insert_locked(&area->notifier, vma->vm_mm, vma->vm_start,
 						    vma->vm_end - vma->vm_start, &causeway_pv_notifier_ops);
 	if (error) {
+		atomic_long_sub(area->count, &cf->foreign_pages);
 		kvfree(area);
 		return error;
 	}
@@ -256,7 +277,15 @@ static int causeway_pv_read_pte(pte_t *pte, unsigned long address, void *data)
 	return 0;
 }
 
-static int causeway_pv_fill(struct vm_area_struct *vma, unsigned long first_page, unsigned long count)
+static unsigned long causeway_pv_look(struct vm_area_struct *vma)
+{
+	struct causeway_pv_area *area = vma->vm_private_data;
+
+	return mmu_interval_read_begin(&area->notifier);
+}
+
+static int causeway_pv_fill(struct vm_area_struct *vma, unsigned long first_page, unsigned long count,
+			    unsigned long looked)
 {
 	struct causeway_file *cf = vma->vm_file->private_data;
 	struct causeway_pv_area *area = vma->vm_private_data;
@@ -266,6 +295,11 @@ static int causeway_pv_fill(struct vm_area_struct *vma, unsigned long first_page
 	int error;
 
 	mutex_lock(&area->lock);
+	/* The kernel may be between its notice and its change of an entry: a grant that was mapped there now would be overwritten. */
+	if (mmu_interval_read_retry(&area->notifier, looked)) {
+		mutex_unlock(&area->lock);
+		return -EAGAIN;
+	}
 	error = apply_to_page_range(vma->vm_mm, area->start + (index << PAGE_SHIFT), count << PAGE_SHIFT,
 				    causeway_pv_note_pte, area);
 	if (!error)
@@ -284,5 +318,6 @@ const struct causeway_foreign causeway_pv_foreign = {
 	.map_kernel = causeway_pv_map_kernel,
 	.unmap_kernel = causeway_pv_unmap_kernel,
 	.begin = causeway_pv_begin,
+	.look = causeway_pv_look,
 	.fill = causeway_pv_fill,
 };

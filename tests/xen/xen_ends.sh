@@ -37,6 +37,9 @@ again1:root $again
 & hold2 $client
 wait
 again2:root $again
+& hold3 $client
+wait
+again3:root $again
 stay:root sleep 100000
 TEXT
 guest ends "$work/commands"
