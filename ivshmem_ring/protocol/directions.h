@@ -131,6 +131,13 @@ concept Ends = requires {
   Direction::kEnds;
 };
 
+// The number that the guest gives to a new object of that kind, if it can be one.
+inline WireHandle GetFresh(Reader& r, HandleKind kind) {
+  const auto wire = r.Get<WireHandle>();
+  if (r.ok() && !IsNumberOf(kind, wire)) r.Fail(CUDA_ERROR_INVALID_VALUE);
+  return wire;
+}
+
 // A T* through which the driver returns a new object. The guest makes the handle, so the call can be
 // asynchronous. It must not be null.
 struct New : NoReply {
@@ -149,7 +156,7 @@ struct New : NoReply {
     static void Undo(auto& guest, P p, const auto&) {
       if (p != nullptr) guest.Forget(*p);
     }
-    void Load(auto&, Reader& r) { wire = r.Get<WireHandle>(); }
+    void Load(auto&, Reader& r) { wire = GetFresh(r, kKindOf<T>); }
     P Arg(Writer&, const auto&) { return &value; }
     void Reply(auto& host, Writer& w) { host.Bind(kKindOf<T>, wire, reinterpret_cast<void*>(value), w); }
   };
@@ -175,7 +182,7 @@ struct OutHandle : Replies {
     static void Undo(auto& guest, P p, const auto&) {
       if (p != nullptr) guest.Forget(*p);
     }
-    void Load(auto&, Reader& r) { fresh = r.Get<WireHandle>(); }
+    void Load(auto&, Reader& r) { fresh = GetFresh(r, kKindOf<T>); }
     P Arg(Writer&, const auto&) { return &value; }
     void Reply(auto& host, Writer& w) {
       w.Put(host.BindOrKnown(kKindOf<T>, fresh, reinterpret_cast<void*>(value), w));

@@ -128,6 +128,17 @@ constexpr HandleKind NumberKind(HandleKind kind) {
   return kind == HandleKind::kKernel ? HandleKind::kFunction : kind;
 }
 
+// Whether the number can be one of an object of that kind. The host asks before it calls the driver for a new object: what the driver
+// has made and no number can have would be nobody's.
+constexpr bool IsNumberOf(HandleKind kind, WireHandle wire) {
+  return kind < HandleKind::kCount && WireKind(wire) == NumberKind(kind) && WireIndex(wire) < kMaxHandles;
+}
+
+// The same as what a handler returns otherwise.
+constexpr CUresult RequireNumber(HandleKind kind, WireHandle wire) {
+  return IsNumberOf(kind, wire) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 // What the driver answers for a handle of that kind whose object does not exist (any more).
 constexpr CUresult InvalidHandleError(HandleKind kind) {
   return kind == HandleKind::kContext ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_HANDLE;

@@ -553,7 +553,7 @@ struct NewAllocation : NoReply {
     static void Undo(auto& guest, P p, const auto&) {
       if (p != nullptr) guest.Forget(reinterpret_cast<Allocation>(*p));
     }
-    void Load(auto&, Reader& r) { wire = r.Get<WireHandle>(); }
+    void Load(auto&, Reader& r) { wire = GetFresh(r, HandleKind::kAllocation); }
     P Arg(Writer&, const auto&) { return &value; }
     void Reply(auto& host, Writer& w) {
       host.Bind(HandleKind::kAllocation, wire, reinterpret_cast<void*>(value), w);

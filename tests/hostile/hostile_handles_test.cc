@@ -56,8 +56,9 @@ class Player {
       : guest_(guest), channel_(channel), random_(seed + channel), context(guest.primary()) {}
 
   uint32_t Any(uint32_t below) { return static_cast<uint32_t>(random_() % below); }
-  // One of the few numbers of a kind that all share.
+  // One of the few numbers of a kind that all share; seldom of another kind, which is refused.
   WireHandle Some(HandleKind kind, uint32_t below = 3) {
+    if (Any(64) == 0) kind = static_cast<HandleKind>(1 + Any(static_cast<uint32_t>(HandleKind::kCount) - 1));
     return MakeWireHandle(kind, 1, 100 * static_cast<uint32_t>(kind) + Any(below));
   }
   CUresult Ask(Op op, const Bytes& body) { return Ask(op, body, 0); }

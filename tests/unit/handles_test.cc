@@ -49,7 +49,7 @@ TEST(HandlesTest, ChildrenEndWithTheirOwner) {
   ASSERT_TRUE(table.Bind(HandleKind::kModule, kModule, Pointer(0x10), {kContext, Pointer(0x1)}));
   ASSERT_TRUE(table.Bind(HandleKind::kFunction, kFunction, Pointer(0x20), {kModule, Pointer(0x10)}));
   EXPECT_EQ(table.ParentOf({kFunction, Pointer(0x20)}).wire, kModule);
-  table.Unbind(kModule);
+  table.Unbind({kModule, Pointer(0x10)});
   EXPECT_EQ(table.Find(HandleKind::kFunction, kFunction), nullptr);
   EXPECT_EQ(table.Reverse(HandleKind::kFunction, Pointer(0x20)), 0u);
   EXPECT_EQ(table.Find(HandleKind::kContext, kContext), Pointer(0x1));
@@ -82,7 +82,7 @@ TEST(HandlesTest, AnAdoptedObjectEndsWithItsNewOwner) {
   table.Adopt(module, module);
   EXPECT_EQ(table.ParentOf({kFunction, Pointer(0x20)}).wire, kModule);
   EXPECT_EQ(table.ParentOf({kModule, Pointer(0x10)}).wire, kContext);
-  table.Unbind(kModule);
+  table.Unbind({kModule, Pointer(0x10)});
   EXPECT_EQ(table.Find(HandleKind::kFunction, kFunction), nullptr);
   EXPECT_EQ(table.live(), 1u);
   table.Adopt(function, context);  // both must be alive
@@ -93,7 +93,7 @@ TEST(HandlesTest, APointerThatIsUsedAgainGetsItsNewNumber) {
   HandleTable table;
   ASSERT_TRUE(table.Bind(HandleKind::kModule, kModule, Pointer(0x10)));
   ASSERT_TRUE(table.Bind(HandleKind::kFunction, kFunction, Pointer(0x20), {kModule, Pointer(0x10)}));
-  table.Unbind(kModule);
+  table.Unbind({kModule, Pointer(0x10)});
   const WireHandle second = MakeWireHandle(HandleKind::kFunction, 2, 8);
   ASSERT_TRUE(table.Bind(HandleKind::kFunction, second, Pointer(0x20)));
   EXPECT_EQ(table.Reverse(HandleKind::kFunction, Pointer(0x20)), second);
@@ -112,7 +112,7 @@ TEST(HandlesTest, AKernelIsFoundAsAFunctionToo) {
 TEST(HandlesTest, NothingIsBoundBelowTheDead) {
   HandleTable table;
   ASSERT_TRUE(table.Bind(HandleKind::kModule, kModule, Pointer(0x10)));
-  table.Unbind(kModule);
+  table.Unbind({kModule, Pointer(0x10)});
   EXPECT_FALSE(table.Bind(HandleKind::kFunction, kFunction, Pointer(0x20), {kModule, Pointer(0x10)}));
   EXPECT_EQ(table.BindOrKnown(HandleKind::kFunction, kFunction, Pointer(0x20), {kModule, Pointer(0x10)}), 0u);
 }

@@ -74,8 +74,8 @@ constexpr size_t kMostKept = 256;
 CUresult FindLink(Session& session, Request& request, WireHandle wire, CUlinkState* state,
                   std::shared_ptr<Link>* link) {
   *state = session.objects().ToDriver<CUlinkState>(wire, request.in);
-  *link = std::static_pointer_cast<Link>(session.objects().Kept(wire));
-  if (*state == nullptr || *link == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (*state != nullptr) *link = session.objects().Kept<Link>(HandleKind::kLink, *state);
+  if (*link == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (const CUresult result = session.objects().Prepare()) return result;
   (*link)->made.options.Mark();
   return CUDA_SUCCESS;
@@ -132,6 +132,7 @@ CUresult Serve_cuLinkCreate_v2(Session& session, Request& request) {
   // The call's options become the link's.
   auto link = std::make_shared<Link>();
   if (const CUresult result = Take(session, request, &link->made)) return result;
+  if (const CUresult result = RequireNumber(HandleKind::kLink, link->made.body.link)) return result;
   JitOptions* options = &link->made.options;
   CUlinkState state = nullptr;
   options->Mark();
@@ -139,7 +140,7 @@ CUresult Serve_cuLinkCreate_v2(Session& session, Request& request) {
       AskLinker(TheDriver().cuLinkCreate_v2, options->count(), options->options(), options->values(), &state);
   Reply(session, request, options, nullptr);
   if (result != CUDA_SUCCESS) return result;
-  session.objects().Keep(link->made.body.link, link);
+  session.objects().Keep(HandleKind::kLink, state, link);
   session.objects().Bind(HandleKind::kLink, link->made.body.link, state, request.out);
   return request.out.error();
 }
@@ -185,10 +186,10 @@ CUresult Serve_cuLinkDestroy(Session& session, Request& request) {
   CUlinkState state;
   std::shared_ptr<Link> link;
   if (const CUresult result = FindLink(session, request, call.body.link, &state, &link)) return result;
-  const CUresult result = session.objects().End(
-      HandleKind::kLink, call.body.link, state, [&session, state, link, wire = call.body.link] {
+  const CUresult result =
+      session.objects().End(HandleKind::kLink, call.body.link, state, [&session, state, link] {
         const CUresult ended = AskLinker(TheDriver().cuLinkDestroy, state);
-        if (ended == CUDA_SUCCESS) session.objects().Drop(wire, link);
+        if (ended == CUDA_SUCCESS) session.objects().Drop(HandleKind::kLink, state, link);
         return ended;
       });
   Reply(session, request, nullptr, &link->made.options);

@@ -124,6 +124,7 @@ CUresult Serve_cuModuleLoadDataEx(Session& session, Request& request) {
   LoadBody body;
   Image image;
   if (const CUresult result = TakeLoad(session, request, &body, &image)) return result;
+  if (const CUresult result = RequireNumber(HandleKind::kModule, body.handle)) return result;
   JitOptions& options = image.options;
   const void* view = image.driver_view();
   CUmodule module = nullptr;
@@ -150,6 +151,7 @@ CUresult Serve_cuLibraryLoadData(Session& session, Request& request) {
   LoadBody body;
   auto image = std::make_shared<Image>();
   if (const CUresult result = TakeLoad(session, request, &body, image.get())) return result;
+  if (const CUresult result = RequireNumber(HandleKind::kLibrary, body.handle)) return result;
   JitOptions& options = image->options;
   // A driver that loads lazily takes any bytes and says later that they are no image: it does so of these.
   static constexpr char kNoImage[kImageAlign] = {1};
@@ -173,7 +175,7 @@ CUresult Serve_cuLibraryLoadData(Session& session, Request& request) {
   CountImage(library, *image, false);
   if (charge != nullptr)
     TheAccounting().Hold(ChargeSpace::kModule, reinterpret_cast<uint64_t>(library), std::move(charge), false);
-  session.objects().Keep(body.handle, image);
+  session.objects().Keep(HandleKind::kLibrary, library, image);
   session.objects().Bind(HandleKind::kLibrary, body.handle, library, request.out);
   return request.out.error();
 }
@@ -182,21 +184,22 @@ CUresult Serve_cuLibraryUnload(Session& session, Request& request) {
   const auto wire = request.in.Get<WireHandle>();
   auto library = static_cast<CUlibrary>(session.objects().ToEnd(HandleKind::kLibrary, wire, request.in));
   if (!request.in.ok()) return request.in.error();
-  return session.objects().End(HandleKind::kLibrary, wire, library,
-                               [&session, kept = session.objects().Kept(wire), wire, library] {
-                                 const auto key = reinterpret_cast<uint64_t>(library);
-                                 // Before the call: the driver may give the pointer again at once.
-                                 Holding image = TheAccounting().Take(ChargeSpace::kImage, key);
-                                 Holding code = TheAccounting().Take(ChargeSpace::kModule, key);
-                                 const CUresult result = TheDriver().cuLibraryUnload(library);
-                                 if (result == CUDA_SUCCESS) {
-                                   session.objects().Drop(wire, kept);
-                                 } else {
-                                   TheAccounting().PutBack(ChargeSpace::kImage, key, std::move(image));
-                                   TheAccounting().PutBack(ChargeSpace::kModule, key, std::move(code));
-                                 }
-                                 return result;
-                               });
+  return session.objects().End(
+      HandleKind::kLibrary, wire, library,
+      [&session, kept = session.objects().Kept<Image>(HandleKind::kLibrary, library), library] {
+        const auto key = reinterpret_cast<uint64_t>(library);
+        // Before the call: the driver may give the pointer again at once.
+        Holding image = TheAccounting().Take(ChargeSpace::kImage, key);
+        Holding code = TheAccounting().Take(ChargeSpace::kModule, key);
+        const CUresult result = TheDriver().cuLibraryUnload(library);
+        if (result == CUDA_SUCCESS) {
+          session.objects().Drop(HandleKind::kLibrary, library, kept);
+        } else {
+          TheAccounting().PutBack(ChargeSpace::kImage, key, std::move(image));
+          TheAccounting().PutBack(ChargeSpace::kModule, key, std::move(code));
+        }
+        return result;
+      });
 }
 
 }  // namespace causeway::host

@@ -80,6 +80,7 @@ CUresult Serve_cuDevicePrimaryCtxRetain(Session& session, Request& request) {
   if (const auto number = primaries.numbers.find(body.device);
       number != primaries.numbers.end() && number->second != body.context)
     return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = RequireNumber(HandleKind::kContext, body.context)) return result;
   CUcontext context = nullptr;
   if (const CUresult result = TheDriver().cuDevicePrimaryCtxRetain(&context, body.device)) return result;
   session.objects().Bind(HandleKind::kContext, body.context, context, request.out);
@@ -120,6 +121,7 @@ CUresult Serve_cuCtxCreate_v2(Session& session, Request& request) {
     if (const CUresult result = Admit(affinities[i])) return result;
   }
   if (!request.in.ok()) return request.in.error();
+  if (const CUresult result = RequireNumber(HandleKind::kContext, body.context)) return result;
   CUcontext context = nullptr, previous = nullptr;
   const Driver& driver = TheDriver();
   driver.cuCtxGetCurrent(&previous);

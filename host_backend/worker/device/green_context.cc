@@ -116,6 +116,7 @@ CUresult Serve_cuDevResourceGenerateDesc(Session& session, Request& request) {
     if (!session.part<DeviceResources>().Find(request.in.Get<uint64_t>(), &resource))
       return CUDA_ERROR_INVALID_VALUE;
   }
+  if (const CUresult result = RequireNumber(HandleKind::kResourceDescriptor, body.description)) return result;
   CUdevResourceDesc description = nullptr;
   if (const CUresult result =
           TheDriver().cuDevResourceGenerateDesc(&description, resources.data(), body.count))

@@ -168,6 +168,7 @@ CUresult Serve_cuGraphInstantiateWithParams(Session& session, Request& request) 
     return CUDA_ERROR_INVALID_VALUE;
   };
   if (!OnlyFlags(body.flags, kInstantiateFlags)) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = RequireNumber(HandleKind::kGraphExec, body.exec)) return result;
   InstantiateReply reply{};
   if (const CUresult result = session.objects().Prepare()) return result;
   const CUresult result = TheHostNodes().Instantiate(graph, exec, &reply.announced, instantiate);

@@ -179,6 +179,10 @@ CUresult NodeParameters::Take(Session& session, const NodeBody& body, Reader& in
     case CU_GRAPH_NODE_TYPE_GRAPH:
       std::memcpy(&child_, &params_.graph.graph, sizeof child_);
       ToDriver(session, &params_.graph.graph, in);
+      // A node that is there takes over no graph.
+      if (in.ok() && body.verb != NodeVerb::kAdd &&
+          params_.graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE)
+        return CUDA_ERROR_INVALID_VALUE;
       return in.ok() ? Admit(params_.graph.ownership) : in.error();
     case CU_GRAPH_NODE_TYPE_EMPTY:
     case CU_GRAPH_NODE_TYPE_MEM_FREE:
@@ -297,7 +301,13 @@ CUresult Answer(Session& session, const NodeBody& body, CUgraphNode node, NodePa
   out.Put(AddedNode{allocates ? params.alloc.dptr : 0});
   if (params.type == CU_GRAPH_NODE_TYPE_GRAPH && body.form == NodeForm::kGeneric &&
       params.graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE) {
-    session.objects().Adopt({parameters.child(), params.graph.graph}, {body.node, node});
+    // The driver has moved the graph. A number by which it could still be ended as if it were nobody's is a danger; only threads of a
+    // guest that give one number to two objects at once come here.
+    const Found child{parameters.child(), params.graph.graph};
+    if (!out.ok() || !session.objects().Adopt(child, {body.node, node})) {
+      session.objects().Unbind(child);
+      return session.Breach("the node into which a graph was moved has lost its number");
+    }
   }
   if (params.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
     const CUgraph* graphs = params.conditional.phGraph_out;
@@ -487,6 +497,7 @@ CUresult Serve_cuGraphAddNode_v2(Session& session, Request& request) {
   auto* node = adds ? CUgraphNode{nullptr} : session.objects().ToDriver<CUgraphNode>(body.node, in);
   if (!in.ok()) return in.error();
   if (body.verb == NodeVerb::kSetInExec && exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = RequireNumber(HandleKind::kGraphNode, body.node)) return result;
   if (body.dependency_count > in.left() / sizeof(WireHandle)) return CUDA_ERROR_INVALID_VALUE;
   std::vector<CUgraphNode> dependencies(body.dependency_count);
   for (CUgraphNode& dependency : dependencies) {
@@ -551,13 +562,14 @@ CUresult Serve_cuUserObjectCreate(Session& session, Request& request) {
   const auto body = request.in.Get<UserObjectBody>();
   if (!request.in.ok()) return request.in.error();
   if (!OnlyFlags(body.flags, kUserObjectFlags)) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = RequireNumber(HandleKind::kUserObject, body.object)) return result;
   CUuserObject object = nullptr;
   const CUresult result = TheDriver().cuUserObjectCreate(&object, CallbackUserData(body.id),
                                                          &AnnounceDestructor, body.references, body.flags);
   if (result != CUDA_SUCCESS) return result;
   TheUserObjects().Begin(object, body.references);
   session.objects().Bind(HandleKind::kUserObject, body.object, object, request.out);
-  session.objects().NoteUserObject(body.id, body.object);
+  if (request.out.ok()) session.objects().NoteUserObject(body.id, {body.object, object});
   return request.out.error();
 }
 

@@ -38,6 +38,7 @@ CUresult Serve_cuIpcOpenEventHandle(Session& session, Request& request) {
   CUipcEventHandle handle{};
   if (const CUresult result = TakeBytes(session, request, SharedKind::kIpcEvent, body.token, &handle))
     return result;
+  if (const CUresult result = RequireNumber(HandleKind::kEvent, body.object)) return result;
   CUevent event = nullptr;
   if (const CUresult result = TheDriver().cuIpcOpenEventHandle(&event, handle)) return result;
   session.objects().Bind(HandleKind::kEvent, body.object, event, request.out);

@@ -15,6 +15,9 @@ CUresult Serve_cuMemPoolExportToShareableHandle(Session& session, Request& reque
 CUresult Serve_cuMemPoolImportFromShareableHandle(Session& session, Request& request) {
   const auto body = request.in.Get<ShareableBody>();
   if (request.in.ok() && !OnlyFlags(body.flags, kNoFlags)) return CUDA_ERROR_INVALID_VALUE;
+  if (request.in.ok()) {
+    if (const CUresult result = RequireNumber(HandleKind::kMemoryPool, body.object)) return result;
+  }
   CUmemoryPool pool = nullptr;
   const auto import = [&](void* handle, CUmemAllocationHandleType type) {
     return TheDriver().cuMemPoolImportFromShareableHandle(&pool, handle, type, body.flags);

@@ -318,10 +318,13 @@ CUresult HandleTable::EndObject(HandleKind kind, WireHandle wire, const void* va
     return InvalidHandleError(kind);  // another thread was first
   if (references_.contains(wire)) return EndReference(wire, call, lock);
   // The graph within a node is the node's and ends with it: NVIDIA's driver crashes when such a node is
-  // cloned after its graph was destroyed.
-  if (const auto owner = parents_.find(wire); kind == HandleKind::kGraph && owner != parents_.end() &&
-                                              WireKind(owner->second) == HandleKind::kGraphNode)
-    return CUDA_ERROR_INVALID_VALUE;
+  // cloned after its graph was destroyed. So is the texture reference that a module declares.
+  if (const auto owner = parents_.find(wire); owner != parents_.end()) {
+    const HandleKind above = WireKind(owner->second);
+    if ((kind == HandleKind::kGraph && above == HandleKind::kGraphNode) ||
+        (kind == HandleKind::kTextureReference && above == HandleKind::kModule))
+      return CUDA_ERROR_INVALID_VALUE;
+  }
   if (endings_.size() + held_.size() >= kMostDeferred) return CUDA_ERROR_OUT_OF_MEMORY;
   const EndingRef ending = Suspend(kind, wire);
   if (exclusive) {

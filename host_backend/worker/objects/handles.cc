@@ -377,14 +377,15 @@ bool HandleTable::IsAtOrBelow(WireHandle wire, WireHandle other) const {
   return wire != 0;
 }
 
-void HandleTable::Adopt(Found object, Found parent) {
+bool HandleTable::Adopt(Found object, Found parent) {
   const std::lock_guard lock(mutex_);
-  if (!IsAlive(object) || (parent.wire != 0 && !IsAlive(parent))) return;
-  if (IsAtOrBelow(parent.wire, object.wire)) return;  // not below itself: families end from the top
+  if (!IsAlive(object) || (parent.wire != 0 && !IsAlive(parent))) return false;
+  if (IsAtOrBelow(parent.wire, object.wire)) return false;  // not below itself: families end from the top
   LeaveParent(object.wire);
-  if (parent.wire == 0) return;
+  if (parent.wire == 0) return true;
   parents_[object.wire] = parent.wire;
   children_[parent.wire].insert(object.wire);
+  return true;
 }
 
 WireHandle HandleTable::Reverse(HandleKind kind, void* value) const {
@@ -437,12 +438,11 @@ void HandleTable::Unlink(WireHandle wire) {
   LeaveParent(wire);
 }
 
-void HandleTable::Unbind(WireHandle wire) {
+void HandleTable::Unbind(Found object) {
   Mine();
   const std::lock_guard lock(mutex_);
-  const Entry* entry = At(WireIndex(wire));
-  if (wire == 0 || entry == nullptr || entry->wire.load() != wire) return;
-  const EndingRef ending = Suspend(entry->kind.load(), wire);
+  if (!IsAlive(object)) return;
+  const EndingRef ending = Suspend(At(WireIndex(object.wire))->kind.load(), object.wire);
   MoveHolders(*ending);
   Commit(*ending, 0);
   ForgetEnded(*ending, 0);

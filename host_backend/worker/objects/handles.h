@@ -110,8 +110,9 @@ class HandleTable {
   // An object that is known and `counted` has one reference more: so many ends of it are none.
   WireHandle BindOrKnown(HandleKind kind, WireHandle fresh, void* value, Found parent = {},
                          bool counted = false);
-  // Forgets an object that the driver has ended by itself, and all that ended with it.
-  void Unbind(WireHandle wire);
+  // Forgets an object that the driver has ended by itself, and all that ended with it. Nothing happens if the number is another
+  // object's by now.
+  void Unbind(Found object);
   // What the object ends with; none if it is not alive as it was found.
   Found ParentOf(Found object) const;
   // The topmost graph above a graph or node; of all else the object itself. Its value counts as long as the calling request uses
@@ -123,8 +124,8 @@ class HandleTable {
   void JoinRelatives(std::span<const Found> roots);
   // Whether a graph is another one, or lies in one of its nodes at any depth.
   bool IsWithin(WireHandle graph, WireHandle other) const;
-  // Gives the object another parent, or none; nothing happens unless both are alive as they were found.
-  void Adopt(Found object, Found parent);
+  // Gives the object another parent, or none. False, and nothing happens, unless both are alive as they were found.
+  bool Adopt(Found object, Found parent);
   // The number bound to a driver pointer; 0 if none.
   WireHandle Reverse(HandleKind kind, void* value) const;
   // Those of one kind that are alive.

@@ -485,7 +485,7 @@ WireHandle Objects::BindOrKnownTo(Found parent, HandleKind kind, WireHandle fres
   return wire;
 }
 
-void Objects::NoteUserObject(uint64_t callback, WireHandle object) {
+void Objects::NoteUserObject(uint64_t callback, Found object) {
   const std::lock_guard lock(user_objects_mutex_);
   user_objects_[callback] = object;
 }
@@ -498,20 +498,21 @@ void Objects::EndUserObject(uint64_t callback) {
   user_objects_.erase(found);
 }
 
-void Objects::Keep(WireHandle object, std::shared_ptr<void> what) {
+void Objects::Keep(HandleKind kind, const void* object, std::shared_ptr<void> what) {
   const std::lock_guard lock(kept_mutex_);
-  kept_.emplace(object, std::move(what));
+  kept_.emplace(std::pair(kind, object), std::move(what));
 }
 
-std::shared_ptr<void> Objects::Kept(WireHandle object) {
+// The newest: the pointer is of an object that lives.
+std::shared_ptr<void> Objects::FindKept(HandleKind kind, const void* object) {
   const std::lock_guard lock(kept_mutex_);
-  const auto end = kept_.upper_bound(object);
-  return end == kept_.begin() || std::prev(end)->first != object ? nullptr : std::prev(end)->second;
+  const auto [begin, end] = kept_.equal_range(std::pair(kind, object));
+  return begin == end ? nullptr : std::prev(end)->second;
 }
 
-void Objects::Drop(WireHandle object, const std::shared_ptr<void>& what) {
+void Objects::Drop(HandleKind kind, const void* object, const std::shared_ptr<void>& what) {
   const std::lock_guard lock(kept_mutex_);
-  const auto [begin, end] = kept_.equal_range(object);
+  const auto [begin, end] = kept_.equal_range(std::pair(kind, object));
   const auto found = std::find_if(begin, end, [&](const auto& entry) { return entry.second == what; });
   if (found != end) kept_.erase(found);
 }

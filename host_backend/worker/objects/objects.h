@@ -80,13 +80,13 @@ class Objects {
   // ---- owners and ends
 
   // From now on the object ends with `parent`.
-  void Adopt(Found object, Found parent) { handles_.Adopt(object, parent); }
+  bool Adopt(Found object, Found parent) { return handles_.Adopt(object, parent); }
   // Of an object that the driver has ended by itself.
-  void Unbind(WireHandle wire) { handles_.Unbind(wire); }
+  void Unbind(Found object) { handles_.Unbind(object); }
   // A primary context that was released or reset lives on as a number, what was in it does not.
   CUresult EndContents(WireHandle context, const HandleTable::Call& call);
-  // User objects end without a call: when their destructor is due, which the guest knows by its number.
-  void NoteUserObject(uint64_t callback, WireHandle object);
+  // User objects end without a call: when their destructor is due, which the guest knows by its number. `object` is bound.
+  void NoteUserObject(uint64_t callback, Found object);
   void EndUserObject(uint64_t callback);
   // Threads remember which context they set; a change here makes them set it again.
   void NoteContextChange() { context_changes_.fetch_add(1, std::memory_order_release); }
@@ -107,14 +107,19 @@ class Objects {
   // ---- what must live as long as an object of the driver's: the image of a library, the log buffers of a
   // link
 
-  // Before the object is bound, so that a request that finds it finds this. What its number had before lives
-  // on: the object may, too.
-  void Keep(WireHandle object, std::shared_ptr<void> what);
-  std::shared_ptr<void> Kept(WireHandle object);
-  // Of a number that has meanwhile become another object's, only what was this one's.
-  void Drop(WireHandle object, const std::shared_ptr<void>& what);
+  // By the driver's pointer, because numbers are the guest's to choose: one may be given to another object, of another kind too, while
+  // the driver still has the first. Keep comes before the object is bound, so that a request that finds it finds this.
+  void Keep(HandleKind kind, const void* object, std::shared_ptr<void> what);
+  // Of an object that the request uses. T is what is kept for objects of that kind.
+  template <class T>
+  std::shared_ptr<T> Kept(HandleKind kind, const void* object) {
+    return std::static_pointer_cast<T>(FindKept(kind, object));
+  }
+  // Once the driver has ended the object. Of a pointer that it has given again meanwhile only what was this object's.
+  void Drop(HandleKind kind, const void* object, const std::shared_ptr<void>& what);
 
  private:
+  std::shared_ptr<void> FindKept(HandleKind kind, const void* object);
   CUresult SetCaller(CUcontext context, CUstreamCaptureMode mode) const;
   Found OwnerOf(HandleKind kind) const;
   Found OwnerOfPart(Found part) const;
@@ -125,11 +130,11 @@ class Objects {
   ExclusiveUses exclusive_;
   std::atomic<uint64_t> context_changes_{0};
   std::mutex user_objects_mutex_;
-  std::map<uint64_t, WireHandle> user_objects_;  // by the number of their destructor
+  std::map<uint64_t, Found> user_objects_;  // by the number of their destructor
   std::mutex pools_mutex_;
   std::set<void*> made_pools_;  // by the guest: the driver's own never end
   std::mutex kept_mutex_;
-  std::multimap<WireHandle, std::shared_ptr<void>> kept_;
+  std::multimap<std::pair<HandleKind, const void*>, std::shared_ptr<void>> kept_;
 };
 
 }  // namespace causeway::host

@@ -99,6 +99,7 @@ void AnnounceNotification(CUasyncNotificationInfo* info, void* user_data, CUasyn
 CUresult Serve_cuDeviceRegisterAsyncNotification(Session& session, Request& request) {
   const auto body = request.in.Get<NotificationBody>();
   if (!request.in.ok()) return request.in.error();
+  if (const CUresult result = RequireNumber(HandleKind::kAsyncCallback, body.handle)) return result;
   CUasyncCallbackHandle handle = nullptr;
   const CUresult result = TheDriver().cuDeviceRegisterAsyncNotification(body.device, &AnnounceNotification,
                                                                         CallbackUserData(body.id), &handle);
