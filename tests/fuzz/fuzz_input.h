@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <span>
@@ -40,9 +41,11 @@ class Input {
   std::span<const uint8_t> left_;
 };
 
-// What a fuzzer checks: stops it, and leaves the input that did it.
-inline void Require(bool holds) {
-  if (!holds) abort();
+// What a fuzzer checks: stops it, says where, and leaves the input that did it.
+inline void Require(bool holds, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  if (holds) return;
+  fprintf(stderr, "%s:%d: this does not hold\n", file, line);
+  abort();
 }
 
 }  // namespace causeway::fuzz
