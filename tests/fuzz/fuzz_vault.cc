@@ -302,6 +302,13 @@ void RequireNothingLeft(const FakeLauncher& launcher, const std::map<uint64_t, p
   }
 }
 
+// What other threads do takes long on a busy machine: so many pauses are 20 s at least.
+constexpr int kLooks = 200'000;
+void Pause() {
+  const timespec pause{0, 100'000};
+  nanosleep(&pause, nullptr);
+}
+
 size_t OpenDescriptors() {
   constexpr int kEnd = 512;
   static pollfd all[kEnd];
@@ -329,7 +336,10 @@ void Try(Input& input) {
     host.Status();
     host.Stop();
     EndPeers();  // a session that was refused is there until its client leaves
-    for (int looks = 0; looks < 200 && !(looks > 1 && host.Quiet()); ++looks) host.Run(8);
+    for (int looks = 0; looks < kLooks && !(looks > 1 && host.Quiet()); ++looks) {
+      host.Run(8);
+      if (looks > 200) Pause();  // memory is zeroed by other threads
+    }
     Require(!all_end || host.Quiet());
   }
   launcher_of_now = nullptr;
@@ -351,13 +361,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Try(input);
   // What other threads close or zero may be open for a moment, on a busy machine for long; something is opened once and stays.
   constexpr size_t kOnce = 16;
-  constexpr int kLooks = 200'000;  // 20 s at least
-  const timespec pause{0, 100'000};
-  for (int looks = 0; looks < 1000 && causeway::daemon::ClosingBacklog() != 0; ++looks)
-    nanosleep(&pause, nullptr);
+  for (int looks = 0; looks < 1000 && causeway::daemon::ClosingBacklog() != 0; ++looks) Pause();
   static const size_t first = OpenDescriptors();
-  for (int looks = 0; looks < kLooks && OpenDescriptors() > first + kOnce; ++looks)
-    nanosleep(&pause, nullptr);
+  for (int looks = 0; looks < kLooks && OpenDescriptors() > first + kOnce; ++looks) Pause();
   Require(OpenDescriptors() <= first + kOnce);
   return 0;
 }
