@@ -336,9 +336,10 @@ void Try(Input& input) {
     host.Status();
     host.Stop();
     EndPeers();  // a session that was refused is there until its client leaves
-    for (int looks = 0; looks < kLooks && !(looks > 1 && host.Quiet()); ++looks) {
+    constexpr int kFewLooks = 200;
+    for (int looks = 0; looks < (all_end ? kLooks : kFewLooks) && !(looks > 1 && host.Quiet()); ++looks) {
       host.Run(8);
-      if (looks > 200) Pause();  // memory is zeroed by other threads
+      if (looks >= kFewLooks) Pause();  // memory is zeroed by other threads
     }
     Require(!all_end || host.Quiet());
   }
