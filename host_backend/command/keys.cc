@@ -59,6 +59,18 @@ int Create(const KeysCommands& options) {
     return Failed("There is a key " + options.name + " already; revoke it first, or choose another name.");
   auto fresh = options.from.empty() ? NewKey(vm) : KeyFrom(options.from, vm);
   if (!fresh.ok()) return Failed(fresh.error());
+  // The guest chose it: a key that was revoked under any name does not come back, and none has two names.
+  if (!options.from.empty()) {
+    std::vector<std::string> problems;
+    if (auto keys = ListKeys(options.folder, &problems); keys.ok()) {
+      for (const NamedKey& other : keys.value()) {
+        if (other.key.id == fresh.value().id)
+          return Failed("The key in " + options.from + " is " + other.name + " of " + options.folder +
+                        " already" + (other.key.revoked != 0 ? ", and was revoked" : "") +
+                        "; make another one.");
+      }
+    }
+  }
   NamedKey made{options.name, std::move(fresh.value())};
   Key& key = made.key;
   if (!options.expires.empty() && (key.expires = ExpiryOf(options.expires, key.created)) == 0)

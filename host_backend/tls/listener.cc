@@ -30,11 +30,18 @@ namespace {
 using daemon::LogLevel;
 
 constexpr int64_t kTellAgainMs = 1000;
+constexpr std::chrono::seconds kRefusedLimit{15};
 constexpr size_t kMostTold = 1000;  // at once: far less than a socket holds
 constexpr int kMostAccepts = 16;    // before others get their turn
 // Connections that the kernel keeps until they are accepted. Beyond that it drops them, and a guest that comes beside a flood
 // would try again only after a second.
 constexpr int kMostWaiting = 1024;
+
+// In seconds since 1970; 0: it was revoked.
+int64_t GoodUntil(const Key& key) {
+  if (key.revoked != 0) return 0;
+  return key.expires != 0 ? int64_t(key.expires) : std::numeric_limits<int64_t>::max();
+}
 
 // The process of a connection: this program, anew.
 [[noreturn]] void ExecConnection(int socket, int control, pid_t parent) {
@@ -44,6 +51,10 @@ constexpr int kMostWaiting = 1024;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   // Above the two numbers first, so that neither overwrites the other.
+  // It says nothing by itself: the service's log is the listener's.
+  const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+  for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (nothing < 0 || dup2(nothing, standard) != standard) _exit(127);
   const int peer = fcntl(socket, F_DUPFD_CLOEXEC, kListenerFd + 1);
   const int listener = fcntl(control, F_DUPFD_CLOEXEC, kListenerFd + 1);
   if (dup2(peer, kPeerFd) != kPeerFd || dup2(listener, kListenerFd) != kListenerFd) _exit(127);
@@ -174,9 +185,12 @@ void Listener::ReadKeys() {
   for (NamedKey& key : keys.value()) {
     key.key.secret.fill(0);  // read again when a peer names the key
     const std::string id = key.key.id;
-    if (!keys_.emplace(id, std::move(key)).second)
-      daemon::LogWarning("Two files in " + config_.tls.keys + " have the key with id " + id +
-                         "; only one counts.");
+    const auto [known, is_new] = keys_.try_emplace(id, key);
+    if (is_new) continue;
+    // Who revokes a key, or lets it expire, means all of its files.
+    if (GoodUntil(key.key) < GoodUntil(known->second.key)) known->second = std::move(key);
+    daemon::LogWarning("Two files in " + config_.tls.keys + " have the key with id " + id +
+                       "; the one that ends first counts.");
   }
   daemon::LogInfo(std::to_string(keys_.size()) + " keys are known");
   TellEndedKeys();
@@ -210,7 +224,7 @@ int Listener::WaitMs() const {
     wait = wait < 0 ? ms : std::min(wait, ms);
   };
   for (const Connection& connection : connections_) {
-    if (!connection.dialogue.proved())
+    if (connection.end != Clock::time_point::max())
       at_most(std::chrono::ceil<std::chrono::milliseconds>(connection.end - Clock::now()).count());
   }
   if (next_end_ != kNever) at_most((next_end_ - std::time(nullptr)) * 1000);
@@ -254,8 +268,9 @@ void Listener::Sweep() {
   for (auto next = connections_.begin(); next != connections_.end();) {
     const auto connection = next++;
     std::string why;
-    if (!connection->dialogue.proved() && connection->end <= Clock::now())
-      why = "its handshake took longer than 5 s";
+    if (connection->end <= Clock::now())
+      why = connection->dialogue.proved() ? "it was refused and did not end"
+                                          : "its handshake took longer than 5 s";
     if (why.empty() && connection->dialogue.proved()) {
       if (const std::string bad = WhyNot(connection->dialogue.id()); !bad.empty())
         why = NameOf(connection->dialogue.id()) + " " + bad;
@@ -439,6 +454,8 @@ void Listener::HandOver(Connection& connection) {
   }
   strangers_.Prove(connection.network, Clock::now());
   answer.accepted = why.empty() ? 1 : 0;
+  // One that has no session takes no place for longer than its process needs to say so.
+  connection.end = why.empty() ? Clock::time_point::max() : Clock::now() + kRefusedLimit;
   why.copy(answer.text, sizeof(answer.text) - 1);
   if (!why.empty()) {
     log_.Write(LogLevel::kError, connection.peer + ": " + NameOf(connection.dialogue.id()) + ": " + why);

@@ -45,14 +45,15 @@ class Listener {
   using Clock = std::chrono::steady_clock;
   struct Connection {
     pid_t pid = 0;
-    UniqueFd control;         // to its process
-    UniqueFd socket;          // the peer's, to end the connection whoever else has it
-    std::string address;      // without the port
-    std::string network;      // as Strangers counts it
-    std::string peer;         // with it
-    Clock::time_point end{};  // of the handshake
-    Dialogue dialogue;        // with its process
-    std::string why_not;      // the key that it named was not good
+    UniqueFd control;     // to its process
+    UniqueFd socket;      // the peer's, to end the connection whoever else has it
+    std::string address;  // without the port
+    std::string network;  // as Strangers counts it
+    std::string peer;     // with it
+    Clock::time_point
+        end{};  // of the handshake, or of one that was refused: its process is ended then. max(): it has a session
+    Dialogue dialogue;    // with its process
+    std::string why_not;  // the key that it named was not good
   };
 
   std::string Listen(const std::string& address, uint16_t port);

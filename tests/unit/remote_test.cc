@@ -2,6 +2,7 @@
 // Remote guests: causewayd with a fake worker, causeway-tls in front of it, the command that makes keys, and peers of any kind.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <random>
 
 #include "ivshmem_ring/messages/resume_messages.h"
@@ -151,6 +152,19 @@ TEST_F(RemoteTest, ARevokedKeyEndsItsSessionsAndNoOthers) {
   EXPECT_FALSE(Guest(Dial(), key).accepted());
 }
 
+TEST_F(RemoteTest, AKeyOfTwoFilesEndsWithTheFirstOfThem) {
+  const Key key = MakeKey("alpha");
+  // No command makes the second file; an administrator may.
+  std::filesystem::copy_file(keys() + "/alpha.key", keys() + "/beta.key");
+  Start();
+  Guest guest(Dial(), key);
+  ASSERT_EQ(guest.Open(StreamOpenBlock()).accepted, 1u);
+  EXPECT_EQ(Keys("revoke beta").status, 0);
+  std::byte byte;
+  EXPECT_FALSE(guest.Read(std::span(&byte, 1)));
+  EXPECT_FALSE(Guest(Dial(), key).accepted());
+}
+
 TEST_F(RemoteTest, AKeyIsKnownAsSoonAsItIsMade) {
   MakeKey("one");
   Start();
@@ -279,6 +293,10 @@ TEST_F(RemoteTest, EachMistakeWithKeysIsASentence) {
   EXPECT_EQ(Keys("revoke one").status, 0);
   fails("revoke one", "The key one was revoked at ");
   fails("show one --secret", "has no secret any more");
+  fails("create one --from " + KeyFile("one"),
+        "is one of " + keys() + " already, and was revoked; make another one.");
+  MakeKey("two");
+  fails("create three --from " + KeyFile("two"), "is two of " + keys() + " already; make another one.");
   EXPECT_EQ(Shell("grep -c secret " + keys() + "/one.key").output, "0\n");
 }
 

@@ -196,11 +196,13 @@ class StreamSessions::Session final : public WorkerClient {
     if (send(socket.get(), &reply, sizeof(reply), MSG_NOSIGNAL | MSG_DONTWAIT) != ssize_t(sizeof(reply)))
       return "This connection was lost at once.";
     services_.loop.Unwatch(watch_);
-    socket_ = std::move(socket);
+    const WorkerFd before = std::exchange(socket_, std::move(socket));
     socket_ended_ = false;
     KeepAgain();  // before the worker has it: the next daemon would take the end of the old connection for this one's
     if (!services_.pool.GuestReturned(*this, request.received, socket_.get()))
       shutdown(socket_.get(), SHUT_RDWR);  // the guest comes once more
+    // Whoever else has the connection of before, such as a worker that was taken over, keeps no process of causeway-tls by it.
+    if (origin_.encrypted && before) shutdown(before.get(), SHUT_RDWR);
     LeaveSocketToWorker();
     return {};
   }
