@@ -61,7 +61,7 @@ TEST(HandlesTest, AnEmptiedOwnerStays) {
   ASSERT_TRUE(table.Bind(HandleKind::kContext, kContext, Pointer(0x1)));
   ASSERT_TRUE(table.Bind(HandleKind::kModule, kModule, Pointer(0x10), {kContext, Pointer(0x1)}));
   ASSERT_TRUE(table.Bind(HandleKind::kFunction, kFunction, Pointer(0x20), {kModule, Pointer(0x10)}));
-  EXPECT_EQ(table.EndContents(HandleKind::kContext, kContext, std::chrono::milliseconds(0),
+  EXPECT_EQ(table.EndContents(HandleKind::kContext, {kContext, Pointer(0x1)}, std::chrono::milliseconds(0),
                               [] { return CUDA_SUCCESS; }),
             CUDA_SUCCESS);
   EXPECT_EQ(table.Find(HandleKind::kContext, kContext), Pointer(0x1));

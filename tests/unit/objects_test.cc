@@ -142,6 +142,37 @@ TEST_F(ObjectsTest, ACaptureEndsWithTheContextOfItsStream) {
   EXPECT_EQ(EndFreshGraph(), CUDA_SUCCESS);
 }
 
+TEST_F(ObjectsTest, TheEndOfAContextIsToldWhateverItEndsWith) {
+  constexpr WireHandle kGreen = MakeWireHandle(HandleKind::kGreenContext, 1, 5);
+  const auto green = reinterpret_cast<void*>(0x60), context = reinterpret_cast<void*>(0x70);
+  constexpr WireHandle kOfGreen = MakeWireHandle(HandleKind::kContext, 1, 6);
+  Request(0, [&] {
+    objects_.Bind(HandleKind::kGreenContext, kGreen, green, out_);
+    objects_.BindOrKnownTo({kGreen, green}, HandleKind::kContext, kOfGreen, context, out_);
+    return CUDA_SUCCESS;
+  });
+  std::vector<void*> told;
+  objects_.on_context_end = [&](CUcontext ended) { told.push_back(ended); };
+  EXPECT_EQ(End(HandleKind::kGreenContext, kGreen, Refuse), CUDA_ERROR_NOT_PERMITTED);
+  EXPECT_TRUE(told.empty());
+  EXPECT_EQ(End(HandleKind::kGreenContext, kGreen, Succeed), CUDA_SUCCESS);
+  EXPECT_EQ(told, std::vector<void*>{context});
+}
+
+TEST_F(ObjectsTest, WhatAGraphHoldsCountsAfterItsCapture) {
+  constexpr unsigned kMany = 0x3fffffff;
+  TheUserObjects().Begin(kTheObject, 1);
+  const auto hold = [] { return TheDriver().cuGraphRetainUserObject(kTheGraph, kTheObject, kMany, 0); };
+  ASSERT_EQ(hold(), CUDA_SUCCESS);
+  ASSERT_EQ(hold(), CUDA_SUCCESS);
+  EXPECT_EQ(hold(), CUDA_ERROR_OUT_OF_MEMORY);
+  const auto end = [&] { return objects_.EndCapture(kTheStream, kGraph, Succeed); };
+  EXPECT_EQ(Request(kContext, end), CUDA_SUCCESS);
+  EXPECT_EQ(hold(), CUDA_ERROR_OUT_OF_MEMORY) << "the graph still has all of them";
+  EXPECT_EQ(End(HandleKind::kGraph, kGraph, Refuse), CUDA_ERROR_NOT_PERMITTED);
+  EXPECT_EQ(hold(), CUDA_ERROR_OUT_OF_MEMORY);
+}
+
 TEST_F(ObjectsTest, WhatAGraphHeldIsForgottenWithItsContext) {
   TheUserObjects().Begin(kTheObject, 1);
   const auto hold = [] { return TheDriver().cuGraphRetainUserObject(kTheGraph, kTheObject, 1, 0); };
@@ -149,7 +180,13 @@ TEST_F(ObjectsTest, WhatAGraphHeldIsForgottenWithItsContext) {
   ASSERT_EQ(hold(), CUDA_SUCCESS);
   ASSERT_EQ(release(), CUDA_SUCCESS);
   ASSERT_EQ(hold(), CUDA_SUCCESS);
-  EXPECT_EQ(Request(0, [&] { return objects_.EndContents(kContext, Succeed); }), CUDA_SUCCESS);
+  EXPECT_EQ(
+      Request(
+          0,
+          [&] {
+            return objects_.EndContents({kContext, objects_.Find(HandleKind::kContext, kContext)}, Succeed);
+          }),
+      CUDA_SUCCESS);
   EXPECT_EQ(release(), CUDA_ERROR_INVALID_VALUE) << "a graph with the same pointer holds nothing";
 }
 

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
+#include <iterator>
 
 #include <algorithm>
 #include <cstdlib>
@@ -114,6 +115,16 @@ ChargeRef Accounting::Find(ChargeSpace space, uint64_t key) const {
   const std::lock_guard lock(mutex_);
   const auto found = holdings_.find({space, key});
   return found != holdings_.end() ? found->second.charge : nullptr;
+}
+
+ChargeRef Accounting::FindAround(ChargeSpace space, uint64_t address) const {
+  const std::lock_guard lock(mutex_);
+  const auto after = holdings_.upper_bound({space, address});
+  if (after == holdings_.begin()) return nullptr;
+  const auto& [key, holding] = *std::prev(after);
+  const bool is_around =
+      key.first == space && holding.charge != nullptr && address - key.second < holding.charge->bytes();
+  return is_around ? holding.charge : nullptr;
 }
 
 Holding Accounting::Take(ChargeSpace space, uint64_t key) {

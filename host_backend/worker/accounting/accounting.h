@@ -82,6 +82,8 @@ class Accounting {
   bool HoldAgain(ChargeSpace space, uint64_t key);
   // What is held for the key, if anything.
   ChargeRef Find(ChargeSpace space, uint64_t key) const;
+  // Of what was charged by its first byte and lies around that address.
+  ChargeRef FindAround(ChargeSpace space, uint64_t address) const;
   // Before memory is given back: afterwards its key may be another thread's.
   Holding Take(ChargeSpace space, uint64_t key);
   // The driver refused to take it back.

@@ -201,7 +201,7 @@ CUresult Retain(CUmemGenericAllocationHandle* allocation, void* address) {
   // It may have been released while it was mapped, and comes back with the same charge.
   if (!accounting.HoldAgain(ChargeSpace::kAllocation, *allocation))
     accounting.PutBack(ChargeSpace::kAllocation, *allocation,
-                       {.charge = accounting.Find(ChargeSpace::kMapping, KeyOf(address))});
+                       {.charge = accounting.FindAround(ChargeSpace::kMapping, KeyOf(address))});
   return result;
 }
 

@@ -29,7 +29,7 @@ CUresult EndPrimary(Session& session, const PrimaryBody& body, bool resets) {
   if (session.objects().Find(HandleKind::kContext, body.context) != context)
     return CUDA_ERROR_INVALID_CONTEXT;
   const Driver& driver = TheDriver();
-  const CUresult result = session.objects().EndContents(body.context, [&] {
+  const CUresult result = session.objects().EndContents({body.context, context}, [&] {
     const CUresult ended = resets ? driver.cuDevicePrimaryCtxReset_v2(body.device)
                                   : driver.cuDevicePrimaryCtxRelease_v2(body.device);
     if (ended != CUDA_SUCCESS) return ended;

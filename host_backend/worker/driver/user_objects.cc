@@ -109,12 +109,23 @@ CUresult UserObjects::Clone(CUgraph* copy, CUgraph graph) {
   return result;
 }
 
-void UserObjects::GraphEnds(CUgraph graph) {
+UserObjects::Held UserObjects::GraphEnds(CUgraph graph) {
+  Held held;
   const std::lock_guard lock(mutex_);
   for (auto entry = counts_.begin(); entry != counts_.end();) {
     const auto at = entry++;
-    if (at->second.by_graph.erase(graph) != 0) ForgetIfGone(at->first);
+    const auto count = at->second.by_graph.find(graph);
+    if (count == at->second.by_graph.end()) continue;
+    held.emplace_back(at->first, count->second);
+    at->second.by_graph.erase(count);
+    ForgetIfGone(at->first);
   }
+  return held;
+}
+
+void UserObjects::GraphLives(CUgraph graph, const Held& held) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [object, count] : held) counts_[object].by_graph[graph] += count;
 }
 
 void CountUserObjects(Driver& driver) {

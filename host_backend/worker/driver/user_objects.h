@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <utility>
+#include <vector>
 
 #include "host_backend/worker/driver/driver.h"
 
@@ -24,8 +26,11 @@ class UserObjects {
   CUresult Clone(CUgraph* copy, CUgraph graph);
   // The program made it, with so many references.
   void Begin(CUuserObject object, unsigned count);
-  // Before the graph may end: what it holds is not relied on from here.
-  void GraphEnds(CUgraph graph);
+  using Held = std::vector<std::pair<CUuserObject, uint64_t>>;
+  // Before the graph may end: what it holds is not relied on from here. Returns that.
+  Held GraphEnds(CUgraph graph);
+  // It has not ended, and holds what GraphEnds returned: that counts again.
+  void GraphLives(CUgraph graph, const Held& held);
 
  private:
   struct Counts {

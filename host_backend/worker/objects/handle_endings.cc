@@ -120,9 +120,10 @@ void HandleTable::ForgetEnded(const Ending& ending, WireHandle spared) {
     for (const Lost& each : *ended) {
       const auto& reverse = reverse_[static_cast<size_t>(each.kind)];
       const auto found = reverse.find(each.value);
-      if (each.wire != spared && found != reverse.end() && found->second == each.wire)
-        reverse_[static_cast<size_t>(each.kind)].erase(each.value);
-      if (each.wire != spared && HasRelatives(each.kind)) relatives_.Forget(each.value);
+      // The pointer may be another object's: one that was lost may have ended before, without a word.
+      if (each.wire == spared || (found != reverse.end() && found->second != each.wire)) continue;
+      if (found != reverse.end()) reverse_[static_cast<size_t>(each.kind)].erase(each.value);
+      if (HasRelatives(each.kind)) relatives_.Forget(each.value);
     }
   }
 }
@@ -236,11 +237,17 @@ void HandleTable::CancelWithin(Ending& ending) {
 
 CUresult HandleTable::MakeCall(const Ending& ending, const Call& call) const {
   std::vector<Ended> told;
-  for (const auto* ended : {&ending.ended, &ending.lost}) {
-    for (const Lost& each : *ended) {
-      if (each.kind == HandleKind::kStream || each.kind == HandleKind::kGraph ||
-          each.kind == HandleKind::kMemoryPool)
-        told.push_back({each.kind, each.value});
+  if (make_call != nullptr) {
+    const std::lock_guard lock(mutex_);
+    for (const auto* ended : {&ending.ended, &ending.lost}) {
+      for (const Lost& each : *ended) {
+        const auto& reverse = reverse_[static_cast<size_t>(each.kind)];
+        const auto found = reverse.find(each.value);
+        const bool is_anothers = found != reverse.end() && found->second != each.wire;  // as in ForgetEnded
+        if (!is_anothers && (each.kind == HandleKind::kStream || each.kind == HandleKind::kGraph ||
+                             each.kind == HandleKind::kMemoryPool || each.kind == HandleKind::kContext))
+          told.push_back({each.kind, each.value});
+      }
     }
   }
   return told.empty() || make_call == nullptr ? call() : make_call(told, call);
@@ -359,14 +366,12 @@ CUresult HandleTable::EndObject(HandleKind kind, WireHandle wire, const void* va
   return result;
 }
 
-CUresult HandleTable::EndContents(HandleKind kind, WireHandle wire, std::chrono::milliseconds at_most,
+CUresult HandleTable::EndContents(HandleKind kind, Found object, std::chrono::milliseconds at_most,
                                   const Call& call) {
   Record& mine = Mine();
   std::unique_lock lock(mutex_);
-  const Entry* entry = At(WireIndex(wire));
-  if (WireKind(wire) != kind || entry == nullptr || entry->wire.load() != wire)
-    return InvalidHandleError(kind);
-  const EndingRef ending = Suspend(kind, wire);
+  if (WireKind(object.wire) != kind || !IsAlive(object)) return InvalidHandleError(kind);
+  const EndingRef ending = Suspend(kind, object.wire);
   endings_.push_back(ending);
   const auto end = std::chrono::steady_clock::now() + at_most;
   CUresult result = CUDA_SUCCESS;
@@ -391,19 +396,18 @@ CUresult HandleTable::EndContents(HandleKind kind, WireHandle wire, std::chrono:
     result = MakeCall(*ending, call);
     lock.lock();
   }
-  Finish(ending, result == CUDA_SUCCESS, wire);
+  Finish(ending, result == CUDA_SUCCESS, object.wire);
   return result;
 }
 
-CUresult HandleTable::CallThatMayEnd(WireHandle wire, const Call& call, bool (*has_ended)(CUresult)) {
+CUresult HandleTable::CallThatMayEnd(Found object, const Call& call, bool (*has_ended)(CUresult)) {
   Record& mine = Mine();
   std::unique_lock lock(mutex_);
-  const Entry* entry = At(WireIndex(wire));
-  if (wire == 0 || entry == nullptr || entry->wire.load() != wire) {
+  if (!IsAlive(object)) {
     lock.unlock();
     return call();
   }
-  const EndingRef ending = Suspend(entry->kind.load(), wire);
+  const EndingRef ending = Suspend(At(WireIndex(object.wire))->kind.load(), object.wire);
   ending->is_running = true;
   endings_.push_back(ending);
   mine.is_awaited.store(1);  // as in EndObject

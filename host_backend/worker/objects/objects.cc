@@ -261,9 +261,12 @@ CUresult Objects::EndCapture(CUstream stream, WireHandle captured, const HandleT
     return result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED || result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
   };
   // It may end with this; afterwards there is no telling.
-  if (captured != 0) TheUserObjects().GraphEnds(TheCaptures().GraphOf(stream));
+  CUgraph graph = TheCaptures().GraphOf(stream);
+  UserObjects::Held held;
+  if (captured != 0) held = TheUserObjects().GraphEnds(graph);
   const auto capture = TheCaptures().HideGraph(stream);
-  const CUresult result = handles_.CallThatMayEnd(captured, call, takes_graph);
+  const CUresult result = handles_.CallThatMayEnd({captured, graph}, call, takes_graph);
+  if (!takes_graph(result)) TheUserObjects().GraphLives(graph, held);
   if (result == CUDA_SUCCESS || takes_graph(result)) {
     if (TheCaptures().Take(stream)) named.ends_capture = true;
   } else if (capture) {
@@ -360,9 +363,13 @@ CUresult Objects::End(HandleKind kind, WireHandle wire, const void* value, Handl
 // which those may know too little.
 CUresult Objects::EndInBooks(std::span<const HandleTable::Ended> ended, const HandleTable::Call& call) {
   std::vector<std::pair<CUstream, Captures::Capture>> captures;
+  std::vector<std::pair<CUgraph, UserObjects::Held>> graphs;
   std::vector<void*> pools;
   for (const auto& [kind, value] : ended) {
-    if (kind == HandleKind::kGraph) TheUserObjects().GraphEnds(static_cast<CUgraph>(value));
+    if (kind == HandleKind::kGraph) {
+      auto* graph = static_cast<CUgraph>(value);
+      graphs.emplace_back(graph, TheUserObjects().GraphEnds(graph));
+    }
     if (kind == HandleKind::kStream) {
       auto* stream = static_cast<CUstream>(value);
       if (const auto capture = TheCaptures().Take(stream)) captures.emplace_back(stream, *capture);
@@ -375,14 +382,22 @@ CUresult Objects::EndInBooks(std::span<const HandleTable::Ended> ended, const Ha
   const CUresult result = call();
   if (result != CUDA_SUCCESS) {
     for (const auto& [stream, capture] : captures) TheCaptures().Begin(stream, capture);
+    for (const auto& [graph, held] : graphs) TheUserObjects().GraphLives(graph, held);
     const std::lock_guard lock(pools_mutex_);
     made_pools_.insert(pools.begin(), pools.end());
+  } else {
+    // Also those that end with another object, as the context of a green context does.
+    for (const auto& [kind, value] : ended) {
+      if (kind != HandleKind::kContext) continue;
+      NoteContextChange();
+      if (on_context_end) on_context_end(static_cast<CUcontext>(value));
+    }
   }
   if (!captures.empty() && !TheCaptures().any()) handles_.ForgetCapturing();
   return result;
 }
 
-CUresult Objects::EndContents(WireHandle context, const HandleTable::Call& call) {
+CUresult Objects::EndContents(Found context, const HandleTable::Call& call) {
   constexpr std::chrono::milliseconds kPatience(2000);  // a correct program has nobody in there
   return handles_.EndContents(HandleKind::kContext, context, kPatience, call);
 }

@@ -3,6 +3,7 @@
 // executed in. What one request does here is the calling thread's, between BeginRequest and EndRequest.
 #pragma once
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -19,6 +20,8 @@ namespace causeway::host {
 class Objects {
  public:
   Objects();
+  // Called on the thread that has ended contexts in the driver, for each of them, before a new one can be known by the same pointer.
+  std::function<void(CUcontext)> on_context_end;
   // Ends every wait, now and later.
   void Stop() { exclusive_.Stop(); }
 
@@ -84,7 +87,7 @@ class Objects {
   // Of an object that the driver has ended by itself.
   void Unbind(Found object) { handles_.Unbind(object); }
   // A primary context that was released or reset lives on as a number, what was in it does not.
-  CUresult EndContents(WireHandle context, const HandleTable::Call& call);
+  CUresult EndContents(Found context, const HandleTable::Call& call);
   // User objects end without a call: when their destructor is due, which the guest knows by its number. `object` is bound.
   void NoteUserObject(uint64_t callback, Found object);
   void EndUserObject(uint64_t callback);

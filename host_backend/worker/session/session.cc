@@ -6,7 +6,9 @@
 namespace causeway::host {
 
 Session::Session(std::unique_ptr<ServerTransport> transport, std::span<const Handler> handlers)
-    : transport_(std::move(transport)), handlers_(handlers) {}
+    : transport_(std::move(transport)), handlers_(handlers) {
+  objects_.on_context_end = [this](CUcontext context) { ContextEnds(context); };
+}
 
 Session::~Session() {
   Stop();
