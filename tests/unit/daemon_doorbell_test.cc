@@ -273,6 +273,7 @@ TEST_F(DoorbellVmTest, TheNextDaemonGoesOnWithTheConnection) {
   EXPECT_TRUE(WaitForNoSession());
   const Vm next(doorbell());
   ASSERT_TRUE(next.complete);
+  EXPECT_TRUE(WaitFor([&] { return guest.guest_page().epoch == 0; })) << "the guest's part is cleared";
   Begin(guest, next, 0x77);
   Serve(guest, next, 1, 1);
 }

@@ -459,6 +459,11 @@ void VmServer::BeginReset(uint64_t epoch) {
 
 void VmServer::FinishReset() {
   Region& region = file_->region();
+  // Another guest may have begun while the memory was zeroed: it has written nothing but its page, and waits.
+  if (const uint64_t epoch = region.LoadGuestEpoch(); vm_gone_ && epoch != 0 && epoch != guest_epoch_) {
+    guest_epoch_ = epoch;
+    vm_gone_ = false;
+  }
   if (vm_gone_) region.ClearGuestPart();  // its only writer is gone
   for (uint32_t slot = 0; slot < kMaxSlots; ++slot) {
     // What a guest left behind when it was powered off is no request.
