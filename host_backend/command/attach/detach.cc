@@ -10,6 +10,7 @@
 #include "host_backend/command/attach/xen_domain.h"
 #include "host_backend/command/libvirt/placed_domain.h"
 #include "host_backend/common/control_socket.h"
+#include "host_backend/common/plain_name.h"
 
 namespace causeway::command {
 namespace {
@@ -61,8 +62,9 @@ std::string RemoveFromDaemon(const DetachOptions& options, const std::string& na
   const auto removed =
       AskControl(options.host.control_socket, {{"do", "remove"}, {"name", name}, {"force", force}});
   if (!removed.ok()) return removed.error();
-  // A user's own file is the user's to delete.
-  if (const std::string file = removed.value().value("file", ""); removed.value().value("file_left", false)) {
+  // A user's own file is the user's to delete. Which one that is does not come from the daemon: it is not to say what root deletes.
+  if (removed.value().value("file_left", false) && IsPlainName(name)) {
+    const std::string file = std::string(kRegionFolder) + kRegionPrefix + name;
     if (unlink(file.c_str()) != 0 && errno != ENOENT)
       std::fprintf(stderr, "causeway: the region's file is left; run `rm %s` as its owner.\n", file.c_str());
   }
