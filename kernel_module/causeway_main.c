@@ -317,6 +317,23 @@ static int causeway_attach(struct causeway *cw)
 	return 0;
 }
 
+/* Processes and host lose the region: from here on open files answer -ENODEV and faults SIGBUS. */
+static void causeway_detach(struct causeway *cw)
+{
+	mutex_lock(&cw->lock);
+	cw->gone = true;
+	causeway_abandon_slots(cw);
+	/* Another driver may come, which rings nobody. */
+	WRITE_ONCE(causeway_guest(cw)->features, 0);
+	causeway_ring_control(cw);
+	mutex_unlock(&cw->lock);
+	causeway_end_doorbell(cw);
+	cancel_delayed_work_sync(&cw->reclaim);
+	causeway_zap(cw, 0, cw->granule_count);
+	causeway_unmap_kernel(cw, cw->control);
+	cw->control = NULL;
+}
+
 int causeway_publish(struct causeway *cw)
 {
 	int error = causeway_attach(cw);
@@ -327,14 +344,7 @@ int causeway_publish(struct causeway *cw)
 	cw->cdev.owner = THIS_MODULE;
 	error = cdev_device_add(&cw->cdev, &cw->dev);
 	if (error) {
-		mutex_lock(&cw->lock);
-		cw->gone = true; /* a node that somebody made by its number may be open */
-		mutex_unlock(&cw->lock);
-		causeway_end_doorbell(cw);
-		cancel_delayed_work_sync(&cw->reclaim);
-		causeway_zap(cw, 0, cw->granule_count);
-		causeway_unmap_kernel(cw, cw->control);
-		cw->control = NULL;
+		causeway_detach(cw); /* a node that somebody made by its number may be open */
 		return error;
 	}
 	dev_info(cw->dev.parent, "%s: region of %llu MiB, %u slots, %u slices, mapped %s, read %u MiB/s%s\n",
@@ -348,19 +358,7 @@ void causeway_withdraw(struct causeway *cw)
 {
 	cdev_device_del(&cw->cdev, &cw->dev);
 	causeway_free_index(cw);
-	/* From here on open files answer -ENODEV and faults SIGBUS. */
-	mutex_lock(&cw->lock);
-	cw->gone = true;
-	causeway_abandon_slots(cw);
-	/* Another driver may come, which rings nobody. */
-	WRITE_ONCE(causeway_guest(cw)->features, 0);
-	causeway_ring_control(cw);
-	mutex_unlock(&cw->lock);
-	causeway_end_doorbell(cw);
-	cancel_delayed_work_sync(&cw->reclaim);
-	causeway_zap(cw, 0, cw->granule_count);
-	causeway_unmap_kernel(cw, cw->control);
-	cw->control = NULL;
+	causeway_detach(cw);
 }
 
 static int causeway_probe(struct pci_dev *pdev, const struct pci_device_id *id)

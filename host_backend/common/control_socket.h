@@ -66,5 +66,9 @@ inline constexpr const char* kContainerSocket = "/run/causeway.sock";
 // libvirt's <shmem name='N'> is /dev/shm/N. A VM's region has this prefix before the VM's name.
 inline constexpr const char* kRegionFolder = "/dev/shm/";
 inline constexpr const char* kRegionPrefix = "causeway-";
+// Of a VM that was added.
+inline std::string RegionFileOf(const std::string& vm) {
+  return std::string(kRegionFolder) + kRegionPrefix + vm;
+}
 
 }  // namespace causeway

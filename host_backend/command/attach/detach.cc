@@ -64,7 +64,7 @@ std::string RemoveFromDaemon(const DetachOptions& options, const std::string& na
   if (!removed.ok()) return removed.error();
   // A user's own file is the user's to delete. Which one that is does not come from the daemon: it is not to say what root deletes.
   if (removed.value().value("file_left", false) && IsPlainName(name)) {
-    const std::string file = std::string(kRegionFolder) + kRegionPrefix + name;
+    const std::string file = RegionFileOf(name);
     if (unlink(file.c_str()) != 0 && errno != ENOENT)
       std::fprintf(stderr, "causeway: the region's file is left; run `rm %s` as its owner.\n", file.c_str());
   }

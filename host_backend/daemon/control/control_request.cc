@@ -205,7 +205,7 @@ VmConfig AddedVm(const ControlRequest& request, const std::string& socket) {
   VmConfig vm;
   vm.name = request.name;
   vm.xen_domain = request.xen_domain;
-  if (vm.xen_domain.empty()) vm.region_file = std::string(kRegionFolder) + kRegionPrefix + request.name;
+  if (vm.xen_domain.empty()) vm.region_file = RegionFileOf(request.name);
   vm.region_mib = request.memory_mib;
   vm.region_group = request.group;
   vm.region_user = request.user;

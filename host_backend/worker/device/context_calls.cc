@@ -44,9 +44,7 @@ CUresult EndPrimary(Session& session, const PrimaryBody& body, bool resets) {
       driver.cuDevicePrimaryCtxReset_v2(body.device);
     }
     driver.cuCtxSetCurrent(nullptr);
-    session.objects().NoteContextChange();
     TheAccounting().PrimaryEnds(body.device);
-    session.ContextEnds(context);
     return CUDA_SUCCESS;
   });
   if (result == CUDA_SUCCESS) primaries.held.erase(held);
@@ -153,13 +151,9 @@ CUresult Serve_cuCtxDestroy_v2(Session& session, Request& request) {
   const auto wire = request.in.Get<WireHandle>();
   auto context = static_cast<CUcontext>(session.objects().ToEnd(HandleKind::kContext, wire, request.in));
   if (!request.in.ok()) return request.in.error();
-  return session.objects().End(HandleKind::kContext, wire, context, [&session, context] {
+  return session.objects().End(HandleKind::kContext, wire, context, [context] {
     const CUresult result = TheDriver().cuCtxDestroy_v2(context);
-    session.objects().NoteContextChange();
-    if (result == CUDA_SUCCESS) {
-      session.ContextEnds(context);
-      TheAccounting().ContextEnds(context);
-    }
+    if (result == CUDA_SUCCESS) TheAccounting().ContextEnds(context);
     return result;
   });
 }

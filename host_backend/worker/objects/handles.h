@@ -154,9 +154,9 @@ class HandleTable {
   CUresult EndObject(HandleKind kind, WireHandle wire, const void* value, bool exclusive, Call call);
   // Whether the thread makes a call that was left over: what the request named that wanted it may be gone.
   static bool MakesLeftOverCall();
-  // Ends all that is in the object, which lives on as a number. InvalidHandleError if it is not alive as it was found. If other requests use it, it waits for them
-  // for at_most, while no request can find it; after that the result is CUDA_ERROR_ILLEGAL_STATE, and nothing
-  // has happened.
+  // Ends all that is in the object, which lives on as a number. If other requests use it, it waits for them for at_most, while no
+  // request can find it; after that the result is CUDA_ERROR_ILLEGAL_STATE, and nothing has happened. InvalidHandleError if the object
+  // is not alive as it was found.
   CUresult EndContents(HandleKind kind, Found object, std::chrono::milliseconds at_most, const Call& call);
   // Makes a call that may end an object which it does not name: `has_ended` tells it by the result. No request
   // finds the object meanwhile, and none binds its pointer, which the driver may give again at once. The

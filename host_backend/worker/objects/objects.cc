@@ -380,18 +380,18 @@ CUresult Objects::EndInBooks(std::span<const HandleTable::Ended> ended, const Ha
     }
   }
   const CUresult result = call();
+  // Contexts end by a call of their own or with another object, as a green context's does. Also a call that fails may have taken one
+  // from the thread.
+  for (const auto& [kind, value] : ended) {
+    if (kind != HandleKind::kContext) continue;
+    NoteContextChange();
+    if (result == CUDA_SUCCESS && on_context_end) on_context_end(static_cast<CUcontext>(value));
+  }
   if (result != CUDA_SUCCESS) {
     for (const auto& [stream, capture] : captures) TheCaptures().Begin(stream, capture);
     for (const auto& [graph, held] : graphs) TheUserObjects().GraphLives(graph, held);
     const std::lock_guard lock(pools_mutex_);
     made_pools_.insert(pools.begin(), pools.end());
-  } else {
-    // Also those that end with another object, as the context of a green context does.
-    for (const auto& [kind, value] : ended) {
-      if (kind != HandleKind::kContext) continue;
-      NoteContextChange();
-      if (on_context_end) on_context_end(static_cast<CUcontext>(value));
-    }
   }
   if (!captures.empty() && !TheCaptures().any()) handles_.ForgetCapturing();
   return result;
