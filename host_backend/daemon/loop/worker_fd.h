@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // WorkerFd owns a descriptor that the event loop must not close itself; another thread closes it (closing.h). A worker or a local
-// client may send descriptors whose close takes long, and closing a UNIX socket also closes the descriptors that were sent to it and
-// not read. Therefore the daemon holds every received descriptor, and every socket of an untrusted peer, in a WorkerFd.
+// client may send descriptors whose close takes long. Whoever closes a UNIX socket also closes the descriptors that were sent to it and
+// that nobody has read. Therefore the daemon holds every received descriptor, and every socket of an untrusted peer, in a WorkerFd.
 #pragma once
 #include <sys/stat.h>
 #include <sys/types.h>

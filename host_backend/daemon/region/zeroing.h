@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gives memory of regions back to the system. A region of many GiB takes seconds, and whoever may write a region's file can hold the
-// kernel's lock of that file for as long as it likes (a write whose bytes come from a file system or a page-fault handler of its own).
-// So each region has a thread of its own for it, while there is something to do: one region's owner delays that region alone.
+// Zeroing makes granules of regions read as zero, and gives their memory back to the kernel. For a region of many GiB this takes
+// seconds. It takes as long as the owner of a region's file likes: a process that writes into the file, and whose bytes come from a
+// page that its own page-fault handler (userfaultfd) or file system withholds, holds the kernel's lock of the file meanwhile.
+// Therefore each region that has something to zero is zeroed by a thread of its own, so that its owner delays no other region.
 //
 // The event loop's thread calls all of this.
 #pragma once

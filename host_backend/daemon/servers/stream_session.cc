@@ -201,7 +201,8 @@ class StreamSessions::Session final : public WorkerClient {
     KeepAgain();  // before the worker has it: the next daemon would take the end of the old connection for this one's
     if (!services_.pool.GuestReturned(*this, request.received, socket_.get()))
       shutdown(socket_.get(), SHUT_RDWR);  // the guest comes once more
-    // Whoever else has the connection of before, such as a worker that was taken over, keeps no process of causeway-tls by it.
+    // The connection of before is shut down for all who have it, because its process of causeway-tls lives as long as one of them
+    // does: a worker that was taken over could keep many.
     if (origin_.encrypted && before) shutdown(before.get(), SHUT_RDWR);
     LeaveSocketToWorker();
     return {};

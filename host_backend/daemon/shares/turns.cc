@@ -294,7 +294,7 @@ NextLook Turns::Look(Gpu& gpu, uint64_t now_ns) {
   }
   if (gpu.arbiter.hurries()) return NextLook::kAtOnce;
   if (gpu.in_turns) return NextLook::kFast;
-  return active == 0 ? NextLook::kSlow : NextLook::kWatch;  // somebody who is gone owes something
+  return active == 0 ? NextLook::kSlow : NextLook::kWatch;  // none is active: one that has ended owes time
 }
 
 NextLook Turns::LookAtLink(Gpu& gpu, uint64_t now_ns) const {
