@@ -4,7 +4,7 @@
 time of all for a step.
 
 Usage: crowded.py BUILD LOAD [--against BUILD] [--rows P:N[:H],...] [--bound set|max] [--kinds KIND,...] [--seconds S] [--rounds N]
-                  [--json FILE] [--driver LIBRARY]
+                  [--json FILE] [--driver LIBRARY] [--threads FILE]
 
 LOAD is tests/bench/crowded_load of a build (ninja crowded_load). In a row P:N, N processes, and with Causeway their daemon and
 workers as well, share P processors; in a row P:N:H beside H threads that never sleep. With --bound set (the default) all are bound to
@@ -12,7 +12,9 @@ the first P processors; with max they are in a group of cgroup v2 whose cpu.max 
 can be had). The kinds are `wait` (a launch and a wait for it), `step` (400 launches with 12 us of the program's own work before
 each, and a wait) and `torch` (training steps by PyTorch). Each row is measured natively and through BUILD in turns, --rounds
 times, with --against through another build too; who begins changes with each round. The result is each side's median, the median of the rounds' ratios to
-the first side with the least and the largest, and the processor time that all processes of a side used for a step. With --driver that library is what native
+the first side with the least and the largest, and the processor time that all processes of a side used for a step. --threads writes a
+table of what the threads of each name used for a step: processor time, of it in the kernel, and how often they slept and were
+interrupted. With --driver that library is what native
 means; of the software GPU say SOFTWARE_GPU_WORK_IN_CALLS=1, or its own threads are most of the crowd.
 """
 
@@ -57,6 +59,42 @@ def used_s(processes):
             except OSError:
                 continue
     return total_ns / 1e9
+
+
+class Used:
+    """What the threads of these processes have used since it was made, in sums by process and thread name."""
+
+    FIELDS = ("run_us", "kernel_us", "sleeps", "interrupted")
+
+    def __init__(self, processes):
+        self.processes, self.before = processes, self.now(processes)
+
+    @staticmethod
+    def now(processes):
+        seen, tick_us = {}, 1e6 / os.sysconf("SC_CLK_TCK")
+        for process in processes:
+            try:
+                program = pathlib.Path(f"/proc/{process}/comm").read_text().strip()
+            except OSError:
+                continue
+            for thread in pathlib.Path(f"/proc/{process}/task").glob("*"):
+                try:
+                    stat = (thread / "stat").read_text().rpartition(")")
+                    status = dict(line.split(":", 1) for line in (thread / "status").read_text().splitlines())
+                    run_us = int((thread / "schedstat").read_text().split()[0]) / 1e3
+                except OSError:
+                    continue
+                seen[thread] = (f"{program}/{status['Name'].strip()}", (
+                    run_us, int(stat[2].split()[12]) * tick_us, int(status["voluntary_ctxt_switches"]),
+                    int(status["nonvoluntary_ctxt_switches"])))
+        return seen
+
+    def since(self):
+        sums = {}
+        for thread, (name, values) in self.now(self.processes).items():
+            old = self.before.get(thread, (name, (0,) * len(values)))[1]
+            sums[name] = [total + value - less for total, value, less in zip(sums.get(name, [0] * len(values)), values, old)]
+        return sums
 
 
 class Group:
@@ -111,25 +149,37 @@ class Side:
 
 
 def measure(side, bound, count, command):
-    """Steps, and seconds of processor time for a step."""
+    """Steps, seconds of processor time for a step, and what threads of each name used for one."""
     load = [subprocess.Popen([*bound, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=side.environment)
             for _ in range(count)]
     for process in load:
         if process.stdout.readline() != "ready\n":
             sys.exit(f"crowded.py: {command[0]} does not start ({side.name})")
     processes = descendants([process.pid for process in load] + ([side.daemon.pid] if side.daemon else []))
-    before = used_s(processes)
+    threads, before = Used(processes), used_s(processes)
     for process in load:
         process.stdin.write("go\n")
         process.stdin.flush()
     steps = sum(int(process.stdout.readline()) for process in load)
     busy = used_s(processes) - before
+    by_thread = {name: [value / max(steps, 1) for value in values] for name, values in threads.since().items()}
     for process in load:
         process.communicate(timeout=PATIENCE_S)
-    return steps, busy / max(steps, 1)
+    return steps, busy / max(steps, 1), by_thread
 
 
 HOG = "while True: pass"
+LEAST_US = 1.0  # of a step: threads that use less are not worth a line
+
+
+def tell_threads(path, what, by_thread):
+    lines = [] if path.exists() else ["| kind | row | side | threads | " + " | ".join(Used.FIELDS) + " |",
+                                      "|---|---|---|---|" + "---:|" * len(Used.FIELDS)]
+    for name, values in sorted(by_thread.items(), key=lambda item: -item[1][0]):
+        if values[0] >= LEAST_US:
+            lines.append(f"| {what} | {name} | " + " | ".join(f"{value:.1f}" for value in values) + " |")
+    with path.open("a") as table:
+        table.write("\n".join(lines) + "\n")
 
 
 def row_of(words, sides, kind, row):
@@ -145,9 +195,11 @@ def row_of(words, sides, kind, row):
     for turn in range(words.rounds):
         for name, build in sides if turn % 2 == 0 else reversed(sides):
             side = Side(name, build, words.driver, bound)
-            steps, cost = measure(side, bound, count, [*command, str(words.seconds)])
+            steps, cost, by_thread = measure(side, bound, count, [*command, str(words.seconds)])
             side.end()
             seen[name].append((steps / words.seconds, cost))
+            if words.threads:
+                tell_threads(words.threads, f"{kind} | {row.replace(':', ', ')} | {name}", by_thread)
     for hog in beside:
         hog.kill()
         hog.wait()
@@ -177,6 +229,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--driver")
+    parser.add_argument("--threads", type=pathlib.Path)
     words = parser.parse_args()
     sides = [("native", None)] + ([("before", words.against)] if words.against else []) + [("Causeway", words.build)]
     print("| kind | row | side | steps/s | ratio | processor us a step | its ratio |\n|---|---|---|---:|---:|---:|---:|")
