@@ -18,8 +18,9 @@ enum class Grant : uint32_t {
 };
 
 // How long a grant counts after the daemon was last seen. Later everything passes: without a daemon, or with one
-// that hangs, shares are the GPU's own, and work goes on.
-inline constexpr uint64_t kGrantLifeNs = 50'000'000;
+// that hangs, shares are the GPU's own, and work goes on. A thread that sleeps sees it 5 ms later, and its work then waits for the
+// slices of others: together that stays below 50 ms and a slice.
+inline constexpr uint64_t kGrantLifeNs = 35'000'000;
 // Work of which nothing was finished for so long may wait for other work: a gate lets more pass, and the daemon no longer counts it as
 // one that will end.
 inline constexpr uint64_t kNothingFinishedNs = 50'000'000;
