@@ -40,6 +40,7 @@ class Script {
     if (pid_ != 0) return;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent || chdir("/") != 0) _exit(127);
+    setenv("USER", "causeway-bench", 1);  // PyTorch asks for a name, and this user may have none
     dup2(to[0], STDIN_FILENO);
     dup2(from[1], STDOUT_FILENO);
     dup2(from[1], STDERR_FILENO);
@@ -66,10 +67,10 @@ class Script {
 
   void AwaitReady() {
     std::string last = "it says nothing";
-    for (const uint64_t end = NowNs() + static_cast<uint64_t>(kReadyLimitS * 1e9);
-         NowNs() < end && !ended_;) {
+    for (const uint64_t end = NowNs() + static_cast<uint64_t>(kReadyLimitS * 1e9); NowNs() < end;) {
       const auto line = Read(200);
       if (line == "ready") return;
+      if (!line && ended_) break;
       if (line && !line->empty()) last = *line;
     }
     throw Failure("PyTorch does not come to work: " + last);
