@@ -255,6 +255,7 @@ bool QueuedCopy::Await(Ready ready) {
     if (ready()) return true;
   }
   const bool owner = CopyThreadNumber() == 0;
+  Hurry();
   constexpr uint32_t kSpinUs = 200;  // the GPU is some microseconds late, and who naps some fifty
   WaitPolicy policy = DevicePolicy();
   if (policy.spin_us != 0) policy.spin_us = kSpinUs;

@@ -100,6 +100,10 @@ void SleepUs(uint64_t us) {
   nanosleep(&time, nullptr);
 }
 
+void Hurry() {
+  if (Session* session = Session::Get()) session->transport().HurryMain();
+}
+
 bool MayWatchWords() {
   return MayWaitForWords() && !IsContextBlocking();
 }
@@ -110,6 +114,7 @@ bool LooksFor(const HotWord* word, uint64_t value, uint64_t expected_us, uint64_
   policy.max_sleep_us = 100;
   (policy.spin_us != 0 ? policy.spin_us : policy.yield_us) += static_cast<uint32_t>(expected_us);
   const uint64_t patience_us = policy.spin_us + policy.yield_us + more_us;
+  Hurry();
   Waiter waiter(policy, word, nullptr, false);
   for (;;) {
     const uint64_t seen = LoadAcquire(*word);  // partner: the GPU's write, which comes behind its others
@@ -207,6 +212,7 @@ bool Mark::MaySleep(const Object* subject) {
 bool Mark::ComesToSleeper() const {
   LookTimes& times = ThisThread().look_times;
   const uint64_t first_us = times.First(slept_kind_), patience_us = times.Patience(slept_kind_);
+  Hurry();
   for (uint32_t sleeps = 0;; ++sleeps) {
     const uint64_t waited_us = NowUs() - began_us_;
     if (LoadAcquire(*word_) >= value_) {  // partner: the GPU's write, which comes behind its others

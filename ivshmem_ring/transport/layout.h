@@ -181,9 +181,16 @@ struct GuestControl {
 static_assert(offsetof(GuestControl, channel) == 2 * kHotBytes);
 static_assert(sizeof(GuestControl) <= kHostControlOffset - kGuestControlOffset);
 
+// Whether the dispatcher sleeps, and who wakes it. A library that does not know kGathers wakes it for each record.
+enum class DispatcherSleep : uint64_t {
+  kAwake = 0,
+  kUntilRecord = 1,
+  kGathers = 2,  // it looks again soon, and is woken only when a guest thread waits for what was posted
+};
+
 struct HostControl {
   HotWord main_head;     // bytes of the submission queue that were consumed
-  HotWord main_waiting;  // 1 while the dispatcher sleeps
+  HotWord main_waiting;  // a DispatcherSleep
   HotWord async_error;   // the newest failure of a posted call: count << 32 | CUresult
   HotWord ready;         // 1 once the worker serves the slot
   HostChannelWords channel[kChannelCount];

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ivshmem_ring/transport/ring_transport.h"
 
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -17,6 +20,10 @@ std::byte* ReplyRing(std::byte* slot, uint32_t channel) {
 }
 
 constexpr uint64_t kPostLines = 4;  // of a launch
+
+bool Is(const HotWord& waiting, DispatcherSleep sleep) {
+  return LoadAcquire(waiting) == static_cast<uint64_t>(sleep);
+}
 
 uint32_t Low(const HotWord& word) {
   return static_cast<uint32_t>(LoadAcquire(word));
@@ -71,6 +78,7 @@ std::byte* RingClient::AwaitMainRoom(size_t bytes, std::unique_lock<std::mutex>&
   policy.max_sleep_us = 100;
   if (bytes <= kSmallBytes) policy = {.spin_us = 0, .first_sleep_us = 50, .max_sleep_us = 200};
   const size_t wanted = bytes <= kSmallBytes ? kManyBytes : bytes;
+  HurryMain();
   Waiter waiter(policy, &host_->main_head, nullptr, false);
   for (;;) {
     const uint32_t seen = Low(host_->main_head);
@@ -99,9 +107,17 @@ void RingClient::PublishMain(size_t bytes) {
   main_room_ = main_.known_room();
   // partner: acquire in main_sequence(), which stamps channel requests of any thread
   main_sequence_.store(sequence + 1, std::memory_order_release);
-  Wake(guest_->main_tail, host_->main_waiting, wakes_, options_.bell);
+  if (wakes_ && Is(host_->main_waiting, DispatcherSleep::kUntilRecord))
+    WakePeer(guest_->main_tail, options_.bell);
   main_.Prepare(kPostLines);
   flight_.Begin(FlightRecorder::kMainLink, message, FlightThread(), now);
+}
+
+// Only where something was posted that the dispatcher has not taken.
+void RingClient::HurryMain() {
+  if (!wakes_ || !Is(host_->main_waiting, DispatcherSleep::kGathers)) return;
+  if (LoadAcquire(guest_->main_tail) != LoadAcquire(host_->main_head))
+    WakePeer(guest_->main_tail, options_.bell);
 }
 
 RingClient::Channel& RingClient::Make(uint32_t index) {
@@ -131,6 +147,7 @@ void RingClient::PublishRequest(uint32_t index, size_t bytes) {
                               channel.requests.sequence()};
   const uint64_t now = FlightTicks();
   if (!channel.requests.Put(channel.request.data(), bytes) && !AwaitRoom(index, bytes)) return;
+  HurryMain();  // first: the request is executed after what was posted
   Wake(guest_->channel[index].request_tail, host_->channel[index].waiting, wakes_, options_.bell);
   flight_.Begin(index, message, FlightThread(), now);  // while the other side has it already
 }
@@ -280,6 +297,9 @@ ReceiveStatus RingServer::ReceiveLater(RingConsumer& ring, HotWord& waiting, Spi
   Waiter waiter(policy, ring.tail_word(), &waiting, options_.futex || options_.watched, expected_us,
                 options_.sleep);
   if (frugal && &ring == &main_ && SaysSoAhead()) waiter.FlagIsUp(main_flag_up_us_);
+  if (&ring == &main_ && !frugal && options_.futex && (crowded || processors == 1)) {
+    if (const uint32_t us = gather_pace_.Begin(main_sequence_)) Gather(us);
+  }
   for (;;) {
     if (stop_.load(std::memory_order_acquire)) return ReceiveStatus::kStopped;
     switch (ring.Next(record)) {
@@ -295,6 +315,15 @@ ReceiveStatus RingServer::ReceiveLater(RingConsumer& ring, HotWord& waiting, Spi
     }
     waiter.Step(ring.seen_tail());
   }
+}
+
+// A missed HurryMain costs a millisecond at most, so nobody looks on before this sleep (Waiter::SleepFor).
+void RingServer::Gather(uint32_t us) {
+  const timespec bound{0, static_cast<long>(us) * 1000};
+  StoreRelease(host_->main_waiting, static_cast<uint64_t>(DispatcherSleep::kGathers));
+  // The kernel compares the low half, which is what lies at the word's address.
+  syscall(SYS_futex, &main_.tail_word()->value, FUTEX_WAIT, main_.seen_tail(), &bound, nullptr, 0);
+  StoreRelease(host_->main_waiting, static_cast<uint64_t>(DispatcherSleep::kAwake));
 }
 
 ReceiveStatus RingServer::ReceiveMain(std::span<const std::byte>* record) {

@@ -33,6 +33,7 @@ class RingClient : public ClientTransport {
   explicit RingClient(RingClientOptions options);
 
   void PublishMain(size_t bytes) override;
+  void HurryMain() override;
   std::byte* ReserveRequest(uint32_t channel, size_t bytes) override;
   void PublishRequest(uint32_t channel, size_t bytes) override;
   std::span<const std::byte> AwaitReply(uint32_t channel, ReplyWait wait = {}) override;
@@ -120,6 +121,8 @@ class RingServer : public ServerTransport {
                         std::span<const std::byte>* record, uint64_t* now);
   ReceiveStatus ReceiveLater(RingConsumer& ring, HotWord& waiting, SpinBudget& budget, bool frugal,
                              std::span<const std::byte>* record, uint64_t* now);
+  // Sleeps while posted records gather, for so long at most, until a guest thread waits for them (docs/waiting.md).
+  void Gather(uint32_t us);
   // How long a thread may spin for work while nobody else wants the processors.
   static uint32_t MostSpinUs() { return IdlePolicy(KnownProcessors()).spin_us; }
   // Whether a dispatcher that is going to sleep announces it before it executes the record that it has.
@@ -141,6 +144,7 @@ class RingServer : public ServerTransport {
   // Whether the newest posted record did; then the dispatcher goes to sleep at once.
   bool main_frugal_ = false;
   uint64_t main_flag_up_us_ = 0;  // since when host_->main_waiting announces a sleep
+  GatherPace gather_pace_;        // the dispatcher's
   // Posted records with a lower sequence are not in the flight recorder any more. Worker queues need not look
   // for those, which would touch a line that the dispatcher writes.
   alignas(kHotBytes) std::atomic<uint64_t> flight_from_{0};

@@ -51,6 +51,9 @@ class ClientTransport {
     return bytes <= main_room_.size() ? main_room_.data() : AwaitMainRoom(bytes, lock);
   }
   virtual void PublishMain(size_t bytes) = 0;
+  // To be called before a wait for what posted records do, unless it is a wait for a reply: a host whose processors are crowded
+  // lets records gather for a moment. Any thread.
+  virtual void HurryMain() {}
   // Records published so far. Any thread.
   uint64_t main_sequence() const { return main_sequence_.load(std::memory_order_acquire); }
 

@@ -120,6 +120,26 @@ uint64_t SpinBudget::expected_us() const {
   return regular && most_us_ >= kMeetUs ? less : 0;  // who must not spin cannot meet it
 }
 
+uint32_t GatherPace::Begin(uint64_t taken) {
+  if (std::exchange(gathered_, false)) {
+    if (taken - taken_ >= kWorthwhile) {
+      us_ = std::min(us_ * 2, kMostUs);
+      next_left_out_ = 1;
+    } else {
+      us_ = kLeastUs;
+      left_out_ = next_left_out_;
+      next_left_out_ = std::min(next_left_out_ * 2, kMostLeftOut);
+    }
+  }
+  if (left_out_ != 0) {
+    --left_out_;
+    return 0;
+  }
+  gathered_ = true;
+  taken_ = taken;
+  return us_;
+}
+
 uint64_t WaitHistory::Expected(uint32_t kind) const {
   const Entry& entry = entries_[PlaceOf(kind)];
   return entry.kind == kind ? std::min(entry.last_us, entry.before_us) : 0;

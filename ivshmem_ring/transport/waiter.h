@@ -86,6 +86,23 @@ class SpinBudget {
   uint64_t last_us_ = 0, before_us_ = 0;  // the last two waits that outlasted the spin
 };
 
+// How long the dispatcher lets posted records gather instead of being woken for each. That pays where at least kWorthwhile are
+// taken by the next wait: then the time doubles, otherwise some waits, ever more of them, pass before it is tried again.
+class GatherPace {
+ public:
+  // The dispatcher begins to wait, having taken so many records in all. The result is for how long they may gather; 0: this wait ends
+  // with the first.
+  uint32_t Begin(uint64_t taken);
+
+ private:
+  static constexpr uint64_t kWorthwhile = 4;
+  static constexpr uint32_t kLeastUs = 250, kMostUs = 1000, kMostLeftOut = 64;
+  uint64_t taken_ = 0;
+  bool gathered_ = false;  // in the wait before
+  uint32_t us_ = kLeastUs;
+  uint32_t left_out_ = 0, next_left_out_ = 1;
+};
+
 // How long waits of a kind took, so that a thread can sleep through most of a long one and meet its end
 // spinning.
 class WaitHistory {

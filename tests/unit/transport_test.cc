@@ -4,6 +4,8 @@
 
 #include <mutex>
 
+#include "ivshmem_ring/transport/crowding.h"
+#include "ivshmem_ring/transport/waiter.h"
 #include "tests/unit/transport_harness.h"
 #include "tests/yield_until.h"
 
@@ -305,6 +307,33 @@ TEST(RingClientTest, ReasonOfALossThatWasSeenOnceIsKept) {
   Request(client, 5, kEcho, {});
   EXPECT_TRUE(client.AwaitReply(5).empty());
   EXPECT_EQ(client.LossReason(), "once");
+}
+
+// Of a crowd the dispatcher learns by yields that take long; here it is told.
+TEST(RingServerTest, InACrowdPostedRecordsGatherUntilSomebodyWaits) {
+  SharedMemory memory(kGranuleBytes);
+  const auto transport = MakeRingServer(memory.data(), kGranuleBytes);
+  RingClient client(
+      RingClientOptions{.slot = memory.data(), .futex = true, .loss = [] { return std::string(); }});
+  TestServer server(*transport);
+  const HotWord& waiting =
+      reinterpret_cast<const HostControl*>(memory.data() + kHostControlOffset)->main_waiting;
+  const auto until = Clock::now() + std::chrono::seconds(60);
+  uint64_t posted = 0;
+  bool gathered = false;
+  while (!gathered && Clock::now() < until) {
+    Crowding::OfProcess().Yielded(NowUs(), Crowding::kSliceUs);
+    for (int i = 0; i < 8; ++i) ASSERT_TRUE(Post(client, kPostValue, posted++));
+    for (int i = 0; i < 1000 && !gathered; ++i)
+      gathered = LoadAcquire(waiting) == static_cast<uint64_t>(DispatcherSleep::kGathers);
+    for (int i = 0; i < 8; ++i) ASSERT_TRUE(Post(client, kPostValue, posted++));
+    ASSERT_TRUE(Request(client, 0, kOrder, {}));
+    const auto reply = client.AwaitReply(0);
+    ASSERT_EQ(ReplyWord(reply, 0), posted);
+    ASSERT_EQ(ReplyWord(reply, 1), 0u);
+  }
+  EXPECT_TRUE(gathered);
+  transport->Stop();
 }
 
 std::string KindName(const ::testing::TestParamInfo<Kind>& tested) {

@@ -187,6 +187,24 @@ TEST(SpinBudget, FollowsWhatPays) {
   EXPECT_LE(small.us(), 2u);
 }
 
+TEST(GatherPace, GathersForLongerWhereManyComeAndRarelyWhereFewDo) {
+  GatherPace pace;
+  uint64_t taken = 1;
+  EXPECT_EQ(pace.Begin(taken), 250u);
+  EXPECT_EQ(pace.Begin(taken += 4), 500u);
+  EXPECT_EQ(pace.Begin(taken += 100), 1000u);
+  EXPECT_EQ(pace.Begin(taken += 100), 1000u);
+  for (uint32_t left_out = 1; left_out <= 64; left_out *= 2) {  // two records and a wait, over and over
+    for (uint32_t i = 0; i < left_out; ++i) EXPECT_EQ(pace.Begin(taken += 2), 0u) << left_out;
+    EXPECT_EQ(pace.Begin(taken += 2), 250u) << left_out;
+  }
+  for (uint32_t i = 0; i < 64; ++i) EXPECT_EQ(pace.Begin(taken += 2), 0u) << "never more rarely";
+  EXPECT_EQ(pace.Begin(taken += 2), 250u);
+  EXPECT_EQ(pace.Begin(taken += 50), 500u);
+  EXPECT_EQ(pace.Begin(taken += 3), 0u);
+  EXPECT_EQ(pace.Begin(taken += 3), 250u) << "one that paid makes it tried again soon";
+}
+
 TEST(SpinBudget, ExpectsWhatKeepsComingInOneStep) {
   SpinBudget budget(300);
   EXPECT_EQ(budget.expected_us(), 0u);

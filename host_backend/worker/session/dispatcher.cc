@@ -125,27 +125,30 @@ void Dispatcher::Settle(bool or_more) {
   SetDispatched(last_unsettled_.sequence + 1);
 }
 
-// A sleeper that adds itself at this very moment may be missed, since nothing keeps the load behind the store; its first
-// sleep is short for that reason (AwaitAsleep). A barrier here would cost each posted record more.
+// A sleeper that states its number at this very moment may be missed, since nothing keeps the load behind the store, or another
+// sleeper's number may have been the lower one; its sleeps are short for that reason (AwaitAsleep). A barrier here would cost each
+// posted record more.
 void Dispatcher::SetDispatched(uint64_t sequence) {
   dispatched_.store(sequence, std::memory_order_release);  // partner: WaitFor
-  if (sleepers_.load(std::memory_order_relaxed) != 0)
-    syscall(SYS_futex, &dispatched_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  if (sequence < wake_at_.load(std::memory_order_relaxed)) return;
+  wake_at_.store(kNobodySleeps, std::memory_order_relaxed);
+  wakes_.fetch_add(1);
+  syscall(SYS_futex, &wakes_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
 }
 
 bool Dispatcher::AwaitAsleep(uint64_t sequence) {
-  constexpr long kFirstNs = 50'000, kNextNs = 10'000'000;
+  constexpr long kFirstNs = 50'000, kNextNs = 1'000'000;
   timespec bound{0, kFirstNs};
-  sleepers_.fetch_add(1);
   for (;;) {
-    const uint64_t seen = dispatched_.load(std::memory_order_acquire);  // partner: SetDispatched
-    if (seen >= sequence || session_.stopped()) break;
-    // The kernel compares the low half, which is what lies at the word's address.
-    syscall(SYS_futex, &dispatched_, FUTEX_WAIT_PRIVATE, static_cast<uint32_t>(seen), &bound, nullptr, 0);
+    const uint32_t seen = wakes_.load();
+    uint64_t lowest = wake_at_.load(std::memory_order_relaxed);
+    while (sequence < lowest && !wake_at_.compare_exchange_weak(lowest, sequence)) {
+    }
+    if (session_.stopped()) return false;
+    if (dispatched_.load(std::memory_order_acquire) >= sequence) return true;  // partner: SetDispatched
+    syscall(SYS_futex, &wakes_, FUTEX_WAIT_PRIVATE, seen, &bound, nullptr, 0);
     bound.tv_nsec = kNextNs;
   }
-  sleepers_.fetch_sub(1);
-  return !session_.stopped();
 }
 
 void Dispatcher::NoteFailure(const PostedHeader& header, CUresult result) {
@@ -195,13 +198,15 @@ bool Dispatcher::WaitFor(const RecordHeader& request) {
     return false;
   }
   const uint32_t processors = FreeProcessors();
-  if (processors == kCrowded && KnownProcessors() == 1)
-    return AwaitAsleep(sequence) && lanes_.Await(sequence);
+  const bool sleeps = processors == kCrowded;
+  if (sleeps && KnownProcessors() == 1) return AwaitAsleep(sequence) && lanes_.Await(sequence);
   WaitPolicy policy = OrderPolicy(processors);
   if ((request.flags & kBlockingWait) != 0) policy.spin_us = policy.yield_us = 0;  // the dispatcher wakes up
   Waiter waiter(policy, nullptr, nullptr, false);
   do {
     if (session_.stopped()) return false;
+    if (sleeps && waiter.waited_us() >= policy.spin_us)
+      return AwaitAsleep(sequence) && lanes_.Await(sequence);
     waiter.Step(0);
   } while (dispatched_.load(std::memory_order_acquire) < sequence);
   return lanes_.Await(sequence);

@@ -63,8 +63,11 @@ class Dispatcher : public SessionPart {
   // Main records that were executed or handed to a lane; released in Run, acquired in WaitFor. On a line of
   // its own: it changes while other threads look at the rest.
   alignas(kHotBytes) std::atomic<uint64_t> dispatched_{0};
-  std::atomic<uint32_t> sleepers_{0};  // threads that sleep in AwaitAsleep until dispatched_ changes
-  Lanes lanes_;                        // last: its threads use all the rest
+  // For threads in AwaitAsleep: the lowest number that any of them waits for, and how often they were woken, which they sleep on.
+  static constexpr uint64_t kNobodySleeps = UINT64_MAX;
+  std::atomic<uint64_t> wake_at_{kNobodySleeps};
+  std::atomic<uint32_t> wakes_{0};
+  Lanes lanes_;  // last: its threads use all the rest
 };
 
 }  // namespace causeway::host
