@@ -20,6 +20,10 @@ extern "C" int __wrap_usleep(unsigned);
 extern "C" int __wrap_usleep(unsigned) {
   return 0;
 }
+extern "C" int __wrap_sched_yield();
+extern "C" int __wrap_sched_yield() {
+  return 0;
+}
 
 namespace causeway::fuzz {
 namespace {

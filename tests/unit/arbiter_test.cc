@@ -474,6 +474,22 @@ TEST(Arbiter, LiesLiftNoCap) {
   EXPECT_GE(shares[honest], 0.3);
 }
 
+// Two who lie together: one says for ever that it waits and submits nothing, beside another's work that never ends.
+TEST(Arbiter, WhoOnlySaysThatItWaitsKeepsNoTurn) {
+  Arbiter arbiter;
+  const size_t idler = arbiter.Add({}), endless = arbiter.Add({}), honest = arbiter.Add({});
+  std::vector<Demand> demands(3, {.waiting = true, .busy = false, .stuck = false, .submitted = 1});
+  demands[endless] = {.waiting = false, .busy = true, .stuck = true, .submitted = 1};
+  constexpr uint64_t kStep = 15 * kMs, kSteps = 200;
+  uint64_t turns[3] = {};
+  for (uint64_t step = 1; step <= kSteps; ++step) {
+    arbiter.Look(kSecond + step * kStep, demands);
+    for (const size_t vm : {idler, honest}) turns[vm] += arbiter.grant(vm) == Grant::kTurn;
+  }
+  EXPECT_NEAR(static_cast<double>(turns[honest]), kSteps / 2.0, kSteps / 10.0);
+  EXPECT_NEAR(static_cast<double>(turns[idler]), kSteps / 2.0, kSteps / 10.0);
+}
+
 TEST(Arbiter, WorkGoesOnWhenTheArbiterHangs) {
   VirtualGpu gpu;
   for (int i = 0; i < 4; ++i) gpu.Start({.vm = gpu.AddVm({})});

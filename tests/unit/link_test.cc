@@ -274,8 +274,8 @@ TEST_F(LinkGateTest, AVmWithACapThatSleepsHasOnePiece) {
   Grant(LinkGrant::kAsleep, 1024);
   EXPECT_EQ(gate_.MayPass(kToHost, kCopy, now_ns_ + kMs), 512u << 10);
   // There is no daemon any more.
-  EXPECT_EQ(gate_.MayPass(kToHost, kCopy, now_ns_ + 40 * kMs), 0u);
-  EXPECT_EQ(gate_.MayPass(kToHost, kCopy, now_ns_ + 60 * kMs), kCopy);
+  EXPECT_EQ(gate_.MayPass(kToHost, kCopy, now_ns_ + kGrantLifeNs), 0u);
+  EXPECT_EQ(gate_.MayPass(kToHost, kCopy, now_ns_ + kGrantLifeNs + 10 * kMs), kCopy);
   Grant(LinkGrant::kAsleep, 0);
   EXPECT_EQ(gate_.MayPass(kToHost, kCopy, now_ns_), kCopy) << "without a cap";
 }

@@ -154,28 +154,26 @@ void Arbiter::Limit(Vm& vm) const {
 
 // The GPU's time since the last look goes to those that had work in it, a part for each of their contexts, as the GPU's own
 // round does; where nobody had, to the one whose turn kept others out. Whoever has the turn pays at least its part by weight,
-// because others may only say that they have work.
+// because others may only say that they have work, and it may only say that it waits.
 void Arbiter::Charge(double passed_ns) {
-  const auto uses = [](const Vm& vm) {
+  const auto works = [](const Vm& vm) {
     return vm.used && (vm.demand.busy || (vm.grant == Grant::kOpen && vm.submitted));
   };
+  const auto holds = [this](const Vm& vm) { return contended_ && holder_ && &vm == &vms_[*holder_]; };
   double busy = 0, weights = 0, users = 0;
   for (const Vm& vm : vms_) {
-    busy += uses(vm) ? vm.demand.contexts : 0;
-    users += uses(vm) ? vm.terms.weight : 0;
-    if (vm.used && MayRun(vm) && (vm.demand.waiting || uses(vm))) weights += vm.terms.weight;
+    busy += works(vm) ? vm.demand.contexts : 0;
+    users += works(vm) || holds(vm) ? vm.terms.weight : 0;
+    if (vm.used && MayRun(vm) && (vm.demand.waiting || works(vm))) weights += vm.terms.weight;
   }
-  const bool holder_alone = busy == 0 && holder_ && contended_;
-  if (holder_alone) busy = 1;
-  if (busy == 0) return;
-  for (size_t i = 0; i < vms_.size(); ++i) {
-    Vm& vm = vms_[i];
-    if (vm.used && MayRun(vm) && (vm.demand.waiting || uses(vm)) && weights > 0)
+  if (users == 0) return;
+  for (Vm& vm : vms_) {
+    if (vm.used && MayRun(vm) && (vm.demand.waiting || works(vm)) && weights > 0)
       vm.figures.due_ns += static_cast<uint64_t>(passed_ns * vm.terms.weight / weights);
-    if (!(holder_alone ? holder_ == i : uses(vm))) continue;
-    const double by_round = holder_alone ? 1 : vm.demand.contexts / busy;
-    const double part =
-        passed_ns * (holder_ == i && users > 0 ? std::max(by_round, vm.terms.weight / users) : by_round);
+    if (!works(vm) && !holds(vm)) continue;
+    const double by_round = works(vm) ? vm.demand.contexts / busy : 0;
+    const bool has_turn = holder_ && &vm == &vms_[*holder_];
+    const double part = passed_ns * (has_turn ? std::max(by_round, vm.terms.weight / users) : by_round);
     vm.figures.had_ns += static_cast<uint64_t>(part);
     vm.virtual_ns += part / vm.terms.weight;
     vm.cap_ns -= part;
