@@ -84,7 +84,7 @@ class Used:
                     run_us = int((thread / "schedstat").read_text().split()[0]) / 1e3
                 except OSError:
                     continue
-                seen[thread] = (f"{program}/{status['Name'].strip()}", (
+                seen[thread] = (f"{program}/{status['Name'].strip().rstrip('0123456789')}", (
                     run_us, int(stat[2].split()[12]) * tick_us, int(status["voluntary_ctxt_switches"]),
                     int(status["nonvoluntary_ctxt_switches"])))
         return seen

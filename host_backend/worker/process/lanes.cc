@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/worker/process/lanes.h"
 
+#include <sys/prctl.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 #include <system_error>
 #include <tuple>
 #include <utility>
@@ -120,7 +123,10 @@ bool Lanes::MakeLane() {
   lanes_[made] = std::make_unique<Lane>();
   moved_[made] = ++moves_;
   try {
-    lanes_[made]->thread = std::thread([this, made] { Run(*lanes_[made]); });
+    lanes_[made]->thread = std::thread([this, made] {
+      prctl(PR_SET_NAME, ("lane-" + std::to_string(made)).c_str());
+      Run(*lanes_[made]);
+    });
   } catch (const std::system_error&) {
     lanes_[made] = nullptr;
     most_ = made;

@@ -2,10 +2,12 @@
 #include "host_backend/worker/session/channels.h"
 
 #include <sys/mman.h>
+#include <sys/prctl.h>
 
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <string>
 #include <system_error>
 #include <utility>
 
@@ -95,6 +97,7 @@ bool Channels::SendDeferred(uint32_t channel, DeferredReplies& replies, bool all
 }
 
 void Channels::Serve(uint32_t channel) {
+  prctl(PR_SET_NAME, ("channel-" + std::to_string(channel)).c_str());
   // Not gone with this thread: a copy into it may still be under way when the session ends.
   std::vector<std::byte>& body = reply_bodies_[channel];
   body.resize(kMaxChannelRecordBytes - sizeof(RecordHeader));
