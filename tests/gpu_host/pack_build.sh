@@ -12,7 +12,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/build/host_backend" "$work/build/guest_lib"
 for file in host_backend/causeway host_backend/causewayd host_backend/causeway-launcher host_backend/causeway-worker host_backend/causeway-bench host_backend/causeway-bench-probe host_backend/causeway-bench-plot host_backend/causeway-bench-torch \
-  guest_lib/libcuda.so.1 guest_lib/libnvidia-ml.so.1; do
+  host_backend/causeway-tls guest_lib/libcuda.so.1 guest_lib/libcauseway-tls.so.1 guest_lib/libnvidia-ml.so.1; do
   if [ -e "$build/$file" ]; then
     cp -L "$build/$file" "$work/build/$file"
   elif [ "$file" != guest_lib/libnvidia-ml.so.1 ]; then
