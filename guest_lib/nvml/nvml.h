@@ -83,5 +83,6 @@ nvml::Return NvmlWait(P... p) {
 // Of each function that the library exports.
 #define NVML_EXPORT extern "C" __attribute__((visibility("default")))
 NVML_EXPORT nvml::Return nvmlSystemGetProcessName(uint32_t pid, char* name, uint32_t bytes);
+NVML_EXPORT nvml::Return nvmlDeviceGetHandleByPciBusId_v2(const char* id, nvml::DeviceHandle* device);
 
 }  // namespace causeway::guest
