@@ -308,6 +308,20 @@ TEST_F(ScopeTest, TcpOverLoopbackOfTheSocketsGroup) {
   EXPECT_EQ(AsNobody([&] { return AnswerOverTcp(address) == "accepted" ? 0 : 1; }), 0);
 }
 
+// Where everybody may make files, as in /dev/shm.
+TEST_F(ScopeTest, AnothersFileInARegionsPlaceKeepsNobodyElseWaiting) {
+  std::ofstream(region_file()) << "";
+  chmod(region_file().c_str(), 0660);
+  ASSERT_EQ(chown(region_file().c_str(), kNobody, gid_t(-1)), 0);
+  StartDaemon("ok", VmConfig(64));
+  const auto problem = [this] { return StatusValue(Status(), "regions", "problem"); };
+  EXPECT_NE(problem().find("belongs to user 65534, who could have made it"), std::string::npos) << problem();
+  EXPECT_NE(LogText().find("belongs to user 65534"), std::string::npos);
+  EXPECT_EQ(std::filesystem::file_size(region_file()), 0u) << "it was adopted";
+  std::filesystem::remove(region_file());
+  EXPECT_TRUE(WaitFor([&] { return problem().empty(); })) << problem();
+}
+
 TEST_F(ScopeTest, AForeignRegionFileIsRefused) {
   const auto fails = [this](const std::string& more = "") {
     return FailingDaemon(Config("ok", VmConfig(64, more)));
@@ -318,10 +332,6 @@ TEST_F(ScopeTest, AForeignRegionFileIsRefused) {
     std::ofstream(file) << "";
     chmod(file.c_str(), 0660);
   };
-  make();
-  ASSERT_EQ(chown(file.c_str(), kNobody, gid_t(-1)), 0);
-  EXPECT_NE(fails().find("belongs to user 65534, who could have made it"), std::string::npos);
-  EXPECT_EQ(std::filesystem::file_size(file), 0u) << "it was adopted";
   make();
   ASSERT_EQ(chown(file.c_str(), 0, 7), 0);
   EXPECT_NE(fails().find("is accessible to group 7 instead of 0"), std::string::npos);

@@ -165,6 +165,12 @@ Result<std::unique_ptr<RegionSource>> RegionFile::Open(const VmConfig& vm, Launc
                                                       std::shared_ptr<Region>(std::move(region.value()))));
 }
 
+bool RegionFile::IsAnothers(const VmConfig& vm) {
+  struct stat found {};
+  return lstat(vm.region_file.c_str(), &found) == 0 && found.st_uid != geteuid() && found.st_uid != 0 &&
+         found.st_uid != vm.region_user;
+}
+
 RegionFile::Change RegionFile::Compare() {
   struct stat now {};
   if (fstat(region().fd(), &now) != 0 || now.st_size < off_t(region().bytes())) return Change::kShrunk;

@@ -18,6 +18,8 @@ class RegionFile final : public RegionSource {
   // formatted yet. Errors are sentences that say what to do. `starts`: the daemon does, and waits a second for a lock that another
   // process has; later it waits for nothing, because the file's owner can hold the lock.
   static Result<std::unique_ptr<RegionSource>> Open(const VmConfig& vm, LauncherLink& launcher, bool starts);
+  // Whether what lies in the file's place now is another user's: the folder may be everybody's, as /dev/shm is.
+  static bool IsAnothers(const VmConfig& vm);
 
   // Compares path and open file.
   Finding Check() override;

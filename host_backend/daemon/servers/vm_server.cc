@@ -45,8 +45,11 @@ Result<std::unique_ptr<RegionSource>> VmServer::OpenRegion(Services& services, c
 
 Result<std::unique_ptr<VmServer>> VmServer::Start(Services& services, const VmConfig& vm) {
   auto file = OpenRegion(services, vm, true);
-  // What a domain lacks is no mistake of the configuration, and is told in the status.
-  if (!file.ok() && !vm.xen_domain.empty()) return StartWithout(services, vm, file.error());
+  // What a domain lacks, or another user of the host has put into the region's place, is no mistake of the configuration: it is told in
+  // the status, and the other VMs are served.
+  const bool is_anothers = !file.ok() && vm.xen_domain.empty() && RegionFile::IsAnothers(vm);
+  if (is_anothers) LogError(file.error());
+  if (is_anothers || (!file.ok() && !vm.xen_domain.empty())) return StartWithout(services, vm, file.error());
   if (!file.ok()) return Error{file.error()};
   auto server = With(services, vm, std::move(file.value()));
   // A region is ready once the daemon answers, unless it is very large or its owner holds it up.
