@@ -214,6 +214,26 @@ CUresult SetAttribute(CUfunction handle, CUfunction_attribute attribute, int val
   return CUDA_SUCCESS;
 }
 
+// What is known of the kernel for the current context. Null: nothing.
+CUfunction KnownFunctionOf(const Object& kernel) {
+  const Object* context = CurrentContextObject();
+  Function* known = context != nullptr ? KnownFunction(kernel) : nullptr;
+  if (known == nullptr) return nullptr;
+  const std::lock_guard lock(known->mutex);
+  for (const auto& [context_id, function] : known->functions) {
+    if (context_id == context->id) return function;
+  }
+  return nullptr;
+}
+
+void NoteFunctionOf(const Object& kernel, uint64_t context_id, CUfunction function) {
+  Function* known = KnownFunction(kernel);
+  if (known == nullptr) return;
+  const std::lock_guard lock(known->mutex);
+  if (known->functions.size() == Function::kMostFunctions) known->functions.erase(known->functions.begin());
+  known->functions.emplace_back(context_id, function);
+}
+
 // Of a call that changed how the driver runs the function.
 CUresult NoteChange(CUresult result, const void* handle) {
   const Object* object = FindObject(HandleKind::kFunction, handle);
@@ -340,8 +360,19 @@ CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const char* nam
 
 CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
   if (const CUresult result = InitialisedOrError()) return result;
-  if (Find(kernel) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  return Get(Op::cuKernelGetFunction, kernel, nullptr, function);
+  const Object* object = Find(kernel);
+  if (object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUfunction known = KnownFunctionOf(*object)) {
+    if (const CUresult result = CheckSend()) return result;
+    *function = known;
+    return CUDA_SUCCESS;
+  }
+  const Object* context = CurrentContextObject();
+  const uint64_t context_id = context != nullptr ? context->id : 0;
+  const CUresult result = Get(Op::cuKernelGetFunction, kernel, nullptr, function);
+  if (result == CUDA_SUCCESS && context_id != 0) NoteFunctionOf(*object, context_id, *function);
+  return result;
 }
 
 CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction function) {

@@ -175,6 +175,51 @@ TEST_F(LibraryTest, ModuleAndFunctionOfTheContext) {
   EXPECT_EQ(cuKernelGetLibrary(nullptr, add_), CUDA_ERROR_INVALID_VALUE);
 }
 
+// Libraries ask for a kernel's function before each launch.
+TEST_F(LibraryTest, AFunctionInEachContext) {
+  CUfunction first = nullptr, again = nullptr;
+  CUcontext own = nullptr, other = nullptr;
+  OK(cuCtxGetCurrent(&own));
+  OK(cuKernelGetFunction(&first, add_));
+  for (int round = 0; round < 12; ++round) {
+    CUfunction there = nullptr, there_again = nullptr;
+    OK(cuCtxCreate(&other, nullptr, 0, 0));
+    OK(cuKernelGetFunction(&there, add_));
+    OK(cuKernelGetFunction(&there_again, add_));
+    EXPECT_EQ(there, there_again);
+    EXPECT_NE(there, first);
+    ExpectAdds(there);
+    OK(cuCtxSetCurrent(own));
+    OK(cuKernelGetFunction(&again, add_));
+    EXPECT_EQ(again, first);
+    ExpectAdds(again);
+    OK(cuCtxDestroy(other));
+  }
+  OK(cuCtxSetCurrent(nullptr));
+  again = nullptr;
+  Say("without a context", cuKernelGetFunction(&again, add_));
+  OK(cuCtxSetCurrent(own));
+}
+
+TEST_F(LibraryTest, LookUpsLogNothing) {
+  int lines = 0;
+  const auto count = [](void* user, CUlogLevel, char*, size_t) { ++*static_cast<int*>(user); };
+  CUlogsCallbackHandle handle = nullptr;
+  OK(cuLogsRegisterCallback(count, &lines, &handle));
+  CUmodule module = nullptr;
+  CUkernel kernel = nullptr;
+  CUfunction function = nullptr;
+  int registers = 0;
+  OK(cuLibraryGetKernel(&kernel, library_, "add"));
+  OK(cuKernelGetFunction(&function, kernel));
+  OK(cuLibraryGetModule(&module, library_));
+  OK(cuModuleGetFunction(&function, module, "add"));
+  OK(cuFuncGetAttribute(&registers, CU_FUNC_ATTRIBUTE_NUM_REGS, function));
+  ExpectAdds(function);
+  EXPECT_EQ(lines, 0);
+  OK(cuLogsUnregisterCallback(handle));
+}
+
 TEST_F(LibraryTest, Variables) {
   CUdeviceptr address = 0;
   size_t bytes = 0;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string>
 
+#include "host_backend/worker/driver/logs.h"
 #include "host_backend/worker/session/blob.h"
 #include "host_backend/worker/session/session.h"
 #include "ivshmem_ring/messages/graph_messages.h"
@@ -12,6 +13,7 @@
 namespace causeway::host {
 
 bool ParametersOf(CUfunction function, CUkernel kernel, std::vector<ParameterLayout>* layout) {
+  const Logs::Apart apart;
   const Driver& driver = TheDriver();
   auto ask = [&](size_t index, size_t* offset, size_t* bytes) {
     if (function != nullptr && driver.cuFuncGetParamInfo(function, index, offset, bytes) == CUDA_SUCCESS) {
@@ -34,6 +36,7 @@ namespace {
 
 // What the guest keeps of a function: attributes, and the parameter layout that launches are packed by.
 void Describe(CUfunction function, bool is_kernel, uint32_t first, Writer& out) {
+  const Logs::Apart apart;
   const Driver& driver = TheDriver();
   FunctionDescription description{};
   CUdevice device = 0;

@@ -8,6 +8,7 @@
 #include "host_backend/worker/addresses/arenas.h"
 #include "host_backend/worker/copy/box_copy.h"
 #include "host_backend/worker/copy/captured_bytes.h"
+#include "host_backend/worker/driver/logs.h"
 #include "host_backend/worker/session/deferred_replies.h"
 #include "host_backend/worker/session/dispatcher.h"
 #include "host_backend/worker/session/session.h"
@@ -304,6 +305,7 @@ CUresult TakeBox(Session& session, Request& request, const BoxBody& message, Che
 
 // Linear memory that the driver itself reads or writes must be known to it: else it could be the worker's.
 bool IsDriverMemory(uint64_t address) {
+  const Logs::Apart apart;
   unsigned type = 0;
   return TheDriver().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS;
 }

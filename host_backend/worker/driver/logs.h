@@ -15,6 +15,15 @@ namespace causeway::host {
 
 class Logs {
  public:
+  // As long as one lives, what the driver logs of the calling thread's calls is not handed out: they are calls that the program did not
+  // make, such as for the parameters of a kernel, the last of which fails.
+  class Apart {
+   public:
+    Apart() { ++apart_; }
+    ~Apart() { --apart_; }
+    Apart(const Apart&) = delete;
+    Apart& operator=(const Apart&) = delete;
+  };
   ~Logs();
   // Begins to collect; Forget ends it when it was called as often as Listen. The errors are the driver's.
   CUresult Listen();
@@ -25,6 +34,7 @@ class Logs {
   size_t Take(std::span<std::byte> space);
 
  private:
+  static constinit thread_local inline uint32_t apart_ = 0;
   static void CUDA_CB Collect(void* logs, CUlogLevel level, char* message, size_t bytes);
   struct Line {
     uint32_t level;

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "host_backend/worker/accounting/managed_copies.h"
+#include "host_backend/worker/driver/logs.h"
 #include "host_backend/worker/session/session.h"
 #include "ivshmem_ring/messages/managed_messages.h"
 #include "ivshmem_ring/protocol/known_values.h"
@@ -41,6 +42,7 @@ class SomeContext {
 // Asked anew each time: a module that is unloaded takes its variables with it.
 bool IsManaged(const ManagedPiece& body) {
   const SomeContext context;
+  const Logs::Apart apart;
   const auto is_managed = [](CUdeviceptr address) {
     int managed = 0;
     const CUresult result =
