@@ -137,7 +137,7 @@ void Dispatcher::SetDispatched(uint64_t sequence) {
 }
 
 bool Dispatcher::AwaitAsleep(uint64_t sequence) {
-  constexpr long kFirstNs = 50'000, kNextNs = 1'000'000;
+  constexpr long kFirstNs = 50'000, kNextNs = 10'000'000;
   timespec bound{0, kFirstNs};
   for (;;) {
     const uint32_t seen = wakes_.load();
@@ -198,17 +198,20 @@ bool Dispatcher::WaitFor(const RecordHeader& request) {
     return false;
   }
   const uint32_t processors = FreeProcessors();
-  const bool sleeps = processors == kCrowded;
-  if (sleeps && KnownProcessors() == 1) return AwaitAsleep(sequence) && lanes_.Await(sequence);
   WaitPolicy policy = OrderPolicy(processors);
-  if ((request.flags & kBlockingWait) != 0) policy.spin_us = policy.yield_us = 0;  // the dispatcher wakes up
+  const bool at_once =
+      (request.flags & kBlockingWait) != 0 || (processors == kCrowded && KnownProcessors() == 1);
+  if (at_once) policy.spin_us = policy.yield_us = 0;  // the dispatcher wakes up, and wants the processor
   Waiter waiter(policy, nullptr, nullptr, false);
-  do {
+  const uint64_t patience_us = policy.spin_us + policy.yield_us;
+  while (dispatched_.load(std::memory_order_acquire) < sequence) {
     if (session_.stopped()) return false;
-    if (sleeps && waiter.waited_us() >= policy.spin_us)
-      return AwaitAsleep(sequence) && lanes_.Await(sequence);
+    if (waiter.waited_us() >= patience_us) {
+      if (!AwaitAsleep(sequence)) return false;
+      break;
+    }
     waiter.Step(0);
-  } while (dispatched_.load(std::memory_order_acquire) < sequence);
+  }
   return lanes_.Await(sequence);
 }
 
