@@ -220,18 +220,21 @@ CUfunction KnownFunctionOf(const Object& kernel) {
   Function* known = context != nullptr ? KnownFunction(kernel) : nullptr;
   if (known == nullptr) return nullptr;
   const std::lock_guard lock(known->mutex);
-  for (const auto& [context_id, function] : known->functions) {
-    if (context_id == context->id) return function;
+  for (const Function::InContext& each : known->functions) {
+    if (each.context == context->id) return reinterpret_cast<CUfunction>(ObjectOf(each.function));
   }
   return nullptr;
 }
 
 void NoteFunctionOf(const Object& kernel, uint64_t context_id, CUfunction function) {
   Function* known = KnownFunction(kernel);
-  if (known == nullptr) return;
+  const Object* object = Find(function);
+  if (known == nullptr || object == nullptr) return;
   const std::lock_guard lock(known->mutex);
-  if (known->functions.size() == Function::kMostFunctions) known->functions.erase(known->functions.begin());
-  known->functions.emplace_back(context_id, function);
+  auto& all = known->functions;
+  std::erase_if(all, [&](const Function::InContext& each) { return each.context == context_id; });
+  if (all.size() == Function::kMostFunctions) all.erase(all.begin());
+  all.push_back({context_id, WireOf(object)});
 }
 
 // Of a call that changed how the driver runs the function.
@@ -371,7 +374,9 @@ CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
   const Object* context = CurrentContextObject();
   const uint64_t context_id = context != nullptr ? context->id : 0;
   const CUresult result = Get(Op::cuKernelGetFunction, kernel, nullptr, function);
-  if (result == CUDA_SUCCESS && context_id != 0) NoteFunctionOf(*object, context_id, *function);
+  // Another thread may have unloaded the library meanwhile.
+  if (result == CUDA_SUCCESS && context_id != 0 && Find(kernel) == object)
+    NoteFunctionOf(*object, context_id, *function);
   return result;
 }
 

@@ -13,7 +13,6 @@
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
-#include <utility>
 #include <vector>
 
 #include "guest_lib/process/lock_order.h"
@@ -72,9 +71,13 @@ struct Function {
   uint64_t answers_at = 0;
   std::unordered_map<uint64_t, uint64_t> answers;
   Setting settings[kFunctionAttributes] = {};
-  // Of a kernel: its functions in contexts, by Object::id of these, the newest last. Libraries ask for them before each launch.
+  // Of a kernel: its functions in contexts, the newest last. Libraries ask for them before each launch.
+  struct InContext {
+    uint64_t context = 0;     // Object::id
+    WireHandle function = 0;  // of an object that may have ended since
+  };
   static constexpr size_t kMostFunctions = 8;
-  std::vector<std::pair<uint64_t, CUfunction>> functions;
+  std::vector<InContext> functions;
   // Hashes of the launches that the host's driver has accepted since AttributeChanges() was `accepted_at`
   // (launch.cc), and the most dynamic shared memory that one of them had: the attribute may have been raised
   // through another handle of the same code.

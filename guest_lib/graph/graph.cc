@@ -8,6 +8,7 @@
 #include "guest_lib/graph/graph_copy.h"
 #include "guest_lib/graph/graph_objects.h"
 #include "guest_lib/stream/callback_words.h"
+#include "guest_lib/stream/completion.h"
 #include "guest_lib/stream/remote.h"
 
 namespace causeway::guest {
@@ -161,6 +162,7 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
       announced);  // rather too many, of a launch that is captured, than one that nobody sees
   const CUresult result = Launch(exec, object, stream);
   if (result != CUDA_SUCCESS) callback_words::Expect(-announced);
+  Hurry();  // the program may wait for what its functions do
   return result;
 }
 

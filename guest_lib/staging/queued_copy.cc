@@ -237,6 +237,7 @@ CUresult QueuedCopy::Post(uint64_t end, uint32_t flags) {
   for (uint64_t i = posted_; i < end; ++i) posted_bytes_ += At(i).bytes;
   posted_ = end;
   if ((flags & kQueueEnds) != 0) left_ = true;
+  Hurry();
   return CUDA_SUCCESS;
 }
 

@@ -164,6 +164,7 @@ class WordLink final : public PieceLink {
     if (result != CUDA_SUCCESS) return result;
     copy_.posts = std::max(copy_.posts, lent.mark);
     lent_[sent_++ % kWindow] = lent;
+    if (copy_.form == CopyForm::kSynchronous) Hurry();  // this thread goes on with the next piece
     return CUDA_SUCCESS;
   }
 

@@ -13,6 +13,7 @@
 #include "guest_lib/process/own_thread.h"
 #include "guest_lib/session/captures.h"
 #include "guest_lib/stream/callback_words.h"
+#include "guest_lib/stream/completion.h"
 #include "guest_lib/stream/remote.h"
 #include "ivshmem_ring/messages/callback_messages.h"
 
@@ -276,6 +277,7 @@ CUresult PostFunction(Op op, CUstream stream, uint64_t id, uint32_t word) {
   w.Put(HostFunctionBody{resolved.Put(w), id, word, 0});
   const CUresult result = post.Finish();
   if (result != CUDA_SUCCESS) callbacks::Release(id);
+  Hurry();  // the program may wait for what the function does
   return result;
 }
 

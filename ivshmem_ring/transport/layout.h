@@ -184,8 +184,8 @@ static_assert(sizeof(GuestControl) <= kHostControlOffset - kGuestControlOffset);
 // Whether the dispatcher sleeps, and who wakes it. A library that does not know kGathers wakes it for each record.
 enum class DispatcherSleep : uint64_t {
   kAwake = 0,
-  kUntilRecord = 1,
-  kGathers = 2,  // it looks again soon, and is woken only when a guest thread waits for what was posted
+  kUntilRecord = 1,  // what Waiter stores for any thread that sleeps
+  kGathers = 2,      // it looks again soon, and is woken only when a guest thread waits for what was posted
 };
 
 struct HostControl {

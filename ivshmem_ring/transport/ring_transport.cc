@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ivshmem_ring/transport/ring_transport.h"
 
+#include <errno.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -107,10 +108,20 @@ void RingClient::PublishMain(size_t bytes) {
   main_room_ = main_.known_room();
   // partner: acquire in main_sequence(), which stamps channel requests of any thread
   main_sequence_.store(sequence + 1, std::memory_order_release);
-  if (wakes_ && Is(host_->main_waiting, DispatcherSleep::kUntilRecord))
-    WakePeer(guest_->main_tail, options_.bell);
+  if (wakes_) WakeDispatcher(bytes);
   main_.Prepare(kPostLines);
   flight_.Begin(FlightRecorder::kMainLink, message, FlightThread(), now);
+}
+
+// One that gathers is woken for each kMostGathered of records as well: some sixty launches are work for the GPU.
+void RingClient::WakeDispatcher(size_t bytes) {
+  constexpr uint64_t kMostGathered = 16u << 10;
+  const uint64_t sleep = LoadAcquire(host_->main_waiting);
+  if (sleep == static_cast<uint64_t>(DispatcherSleep::kAwake)) return;
+  const uint64_t tail = LoadAcquire(guest_->main_tail);
+  const bool gathered = tail / kMostGathered != (tail - bytes) / kMostGathered;
+  if (sleep == static_cast<uint64_t>(DispatcherSleep::kUntilRecord) || gathered)
+    WakePeer(guest_->main_tail, options_.bell);
 }
 
 // Only where something was posted that the dispatcher has not taken.
@@ -322,8 +333,12 @@ void RingServer::Gather(uint32_t us) {
   const timespec bound{0, static_cast<long>(us) * 1000};
   StoreRelease(host_->main_waiting, static_cast<uint64_t>(DispatcherSleep::kGathers));
   // The kernel compares the low half, which is what lies at the word's address.
-  syscall(SYS_futex, &main_.tail_word()->value, FUTEX_WAIT, main_.seen_tail(), &bound, nullptr, 0);
+  const long woken =
+      syscall(SYS_futex, &main_.tail_word()->value, FUTEX_WAIT, main_.seen_tail(), &bound, nullptr, 0);
+  const int why = woken == 0 ? 0 : errno;
   StoreRelease(host_->main_waiting, static_cast<uint64_t>(DispatcherSleep::kAwake));
+  using End = GatherPace::End;
+  gather_pace_.Note(why == 0 ? End::kHurried : why == ETIMEDOUT ? End::kTime : End::kNoSleep, main_.Ready());
 }
 
 ReceiveStatus RingServer::ReceiveMain(std::span<const std::byte>* record) {
@@ -335,10 +350,10 @@ ReceiveStatus RingServer::ReceiveMain(std::span<const std::byte>* record) {
     const bool was_up = std::exchange(main_frugal_, (header.flags & kBlockingWait) != 0);
     if (main_frugal_ && SaysSoAhead()) {
       // By the time that it is executed the guest has seen this, and nobody needs to look on.
-      StoreRelease(host_->main_waiting, 1);
+      StoreRelease(host_->main_waiting, static_cast<uint64_t>(DispatcherSleep::kUntilRecord));
       main_flag_up_us_ = NowUs();
     } else if (was_up) {
-      StoreRelease(host_->main_waiting, 0);
+      StoreRelease(host_->main_waiting, static_cast<uint64_t>(DispatcherSleep::kAwake));
     }
     constexpr uint64_t kStep = 64;
     if (main_sequence_ % kStep == 0 && main_sequence_ > kFlightMainRecords)

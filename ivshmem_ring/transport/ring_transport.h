@@ -58,6 +58,7 @@ class RingClient : public ClientTransport {
   }
   Channel& Make(uint32_t index);
   bool AwaitRoom(uint32_t index, size_t bytes);
+  void WakeDispatcher(size_t bytes);  // after so many were posted
   // A ring that went astray costs the host's thread no more than this one's next look.
   void WakeHostAgain(uint32_t index) const;
   std::span<const std::byte> AwaitLonger(uint32_t index, const ReplyWait& wait, uint64_t* waited_us);

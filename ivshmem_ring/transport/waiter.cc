@@ -123,21 +123,31 @@ uint64_t SpinBudget::expected_us() const {
 uint32_t GatherPace::Begin(uint64_t taken) {
   if (std::exchange(gathered_, false)) {
     if (taken - taken_ >= kWorthwhile) {
-      us_ = std::min(us_ * 2, kMostUs);
+      // Who waits would have seen the GPU begin earlier, so that the next one is short.
+      us_ = hurried_ ? kLeastUs : std::min(us_ * 2, kMostUs);
       next_left_out_ = 1;
     } else {
-      us_ = kLeastUs;
-      left_out_ = next_left_out_;
-      next_left_out_ = std::min(next_left_out_ * 2, kMostLeftOut);
+      LeaveOut();
     }
   }
   if (left_out_ != 0) {
     --left_out_;
     return 0;
   }
-  gathered_ = true;
   taken_ = taken;
   return us_;
+}
+
+void GatherPace::Note(End end, bool some) {
+  gathered_ = end == End::kHurried || (end == End::kTime && some);
+  hurried_ = end == End::kHurried;
+  if (end == End::kTime && !some) LeaveOut();
+}
+
+void GatherPace::LeaveOut() {
+  us_ = kLeastUs;
+  left_out_ = next_left_out_;
+  next_left_out_ = std::min(next_left_out_ * 2, kMostLeftOut);
 }
 
 uint64_t WaitHistory::Expected(uint32_t kind) const {

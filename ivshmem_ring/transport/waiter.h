@@ -86,19 +86,25 @@ class SpinBudget {
   uint64_t last_us_ = 0, before_us_ = 0;  // the last two waits that outlasted the spin
 };
 
-// How long the dispatcher lets posted records gather instead of being woken for each. That pays where at least kWorthwhile are
-// taken by the next wait: then the time doubles, otherwise some waits, ever more of them, pass before it is tried again.
+// How long the dispatcher lets posted records gather instead of being woken for each. That pays where many come before its next
+// wait and nobody waits for them: then the time doubles, otherwise some waits, ever more of them, pass before it is tried again.
 class GatherPace {
  public:
+  // How a sleep in which records may gather ended: nobody slept, its time was over, or somebody waits for what was posted.
+  enum class End { kNoSleep, kTime, kHurried };
   // The dispatcher begins to wait, having taken so many records in all. The result is for how long they may gather; 0: this wait ends
   // with the first.
   uint32_t Begin(uint64_t taken);
+  // After Begin, unless that was 0. `some`: records have come.
+  void Note(End end, bool some);
 
  private:
   static constexpr uint64_t kWorthwhile = 4;
   static constexpr uint32_t kLeastUs = 250, kMostUs = 1000, kMostLeftOut = 64;
+  void LeaveOut();
+
   uint64_t taken_ = 0;
-  bool gathered_ = false;  // in the wait before
+  bool gathered_ = false, hurried_ = false;  // in the wait before
   uint32_t us_ = kLeastUs;
   uint32_t left_out_ = 0, next_left_out_ = 1;
 };

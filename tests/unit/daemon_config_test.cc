@@ -215,32 +215,38 @@ TEST(RegionTest, Crc32IsThatOfZlib) {
 
 class StartTest : public test::DaemonFixture {
  protected:
+  std::string With(const std::string& region, const std::string& more = "region_mib = 64\n") const {
+    return Config("ok", "[[vm]]\nname = \"g\"\nregion_file = \"" + region + "\"\n" + more);
+  }
   std::string FailWith(const std::string& region, const std::string& more = "region_mib = 64\n") {
-    return FailingDaemon(Config("ok", "[[vm]]\nname = \"g\"\nregion_file = \"" + region + "\"\n" + more));
+    return FailingDaemon(With(region, more));
   }
 };
 
+// What is wrong with a file that is there keeps one VM from being served; guests and users of the host can bring it about.
 TEST_F(StartTest, RegionFileMistakes) {
   EXPECT_NE(FailWith("/nowhere/region")
                 .find("cannot be created because its folder does not exist; create the folder"),
             std::string::npos);
-  EXPECT_NE(FailWith(folder()).find("is a folder; name a file in region_file"), std::string::npos);
+  EXPECT_NE(WhatItSays(With(folder())).find("is a folder; name a file in region_file"), std::string::npos);
 
   const std::string file = folder() + "/file";
   std::ofstream(file) << "x";
   chmod(file.c_str(), 0644);
-  EXPECT_NE(FailWith(file).find("is accessible to every user of this host (mode 0644); run `chmod 0660"),
-            std::string::npos);
-  chmod(file.c_str(), 0660);
   EXPECT_NE(
-      FailWith(file).find("is 1 bytes large but region_mib says 64; correct region_mib, or shut the VM down"),
+      WhatItSays(With(file)).find("is accessible to every user of this host (mode 0644); run `chmod 0660"),
       std::string::npos);
+  chmod(file.c_str(), 0660);
+  EXPECT_NE(WhatItSays(With(file))
+                .find("is 1 bytes large but region_mib says 64; correct region_mib, or shut the VM down"),
+            std::string::npos);
   std::filesystem::resize_file(file, 64u << 20);
-  EXPECT_NE(FailWith(file).find("already holds something that is not a Causeway region"), std::string::npos);
+  EXPECT_NE(WhatItSays(With(file)).find("already holds something that is not a Causeway region"),
+            std::string::npos);
 
   const std::string link = folder() + "/link";
   std::filesystem::create_symlink(file, link);
-  EXPECT_NE(FailWith(link).find("is a symbolic link; name the file itself"), std::string::npos);
+  EXPECT_NE(WhatItSays(With(link)).find("is a symbolic link; name the file itself"), std::string::npos);
   EXPECT_NE(FailWith(folder() + "/new", "region_group = \"no-such-group\"\nregion_mib = 64\n")
                 .find("The group \"no-such-group\" of region_group does not exist"),
             std::string::npos);
@@ -261,8 +267,8 @@ TEST_F(StartTest, PermissionDenied) {
       << "socket = \"" << open_folder
       << "/s\"\nworker = \"/bin/true\"\n[[vm]]\nname = \"g\"\nregion_file = \"" << file
       << "\"\nregion_mib = 64\n";
-  const std::string command =
-      "setpriv --reuid 65534 --clear-groups " CAUSEWAYD_PATH " --config " + folder() + "/c.toml 2>&1";
+  const std::string command = "timeout 3 setpriv --reuid 65534 --clear-groups " CAUSEWAYD_PATH " --config " +
+                              folder() + "/c.toml 2>&1";
   std::string output;
   FILE* pipe = popen(command.c_str(), "r");
   ASSERT_NE(pipe, nullptr);
@@ -291,10 +297,9 @@ TEST_F(StartTest, SecondDaemonIsRefused) {
                 .find("is in use by another causewayd; stop that one or give this one another `socket`"),
             std::string::npos);
   const std::string other = "socket = \"" + folder() + "/other\"\nworker = \"/bin/true\"\n" + VmConfig();
-  EXPECT_NE(FailingDaemon(other).find(
+  EXPECT_NE(WhatItSays(other).find(
                 "is in use by another causewayd; stop that one, or give this VM a region_file of its own"),
             std::string::npos);
-  EXPECT_FALSE(std::filesystem::exists(folder() + "/other"));
 }
 
 TEST_F(StartTest, RestartReplacesStaleSocketAndFormatsAnew) {

@@ -112,6 +112,20 @@ std::string DaemonFixture::FailingDaemon(const std::string& config_text) {
   return ReadFile(log);
 }
 
+std::string DaemonFixture::WhatItSays(const std::string& config_text) {
+  const std::string config = folder() + "/says.toml";
+  const std::string log = folder() + "/says.log";
+  std::ofstream(config) << config_text;
+  std::filesystem::remove(log);
+  const pid_t pid = Spawn(config, log);
+  EXPECT_TRUE(WaitFor([&] { return ReadFile(log).find("accepts sessions at") != std::string::npos; }))
+      << ReadFile(log);
+  kill(pid, SIGTERM);
+  int status = 0;
+  EXPECT_EQ(waitpid(pid, &status, 0), pid);
+  return ReadFile(log);
+}
+
 int DaemonFixture::StopDaemon() {
   kill(pid_, SIGTERM);
   int status = 0;

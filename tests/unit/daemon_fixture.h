@@ -39,6 +39,8 @@ class DaemonFixture : public ::testing::Test {
   void StartDaemon(const std::string& worker_mode, const std::string& more = "");
   // Starts a daemon that must fail; returns what it printed. Its exit status must be 1.
   std::string FailingDaemon(const std::string& config);
+  // Starts a daemon and stops it when it serves; returns what it printed.
+  std::string WhatItSays(const std::string& config);
   std::string Config(const std::string& worker_mode, const std::string& more) const;
   // SIGTERM; the exit status.
   int StopDaemon();

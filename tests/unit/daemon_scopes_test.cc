@@ -323,8 +323,8 @@ TEST_F(ScopeTest, AnothersFileInARegionsPlaceKeepsNobodyElseWaiting) {
 }
 
 TEST_F(ScopeTest, AForeignRegionFileIsRefused) {
-  const auto fails = [this](const std::string& more = "") {
-    return FailingDaemon(Config("ok", VmConfig(64, more)));
+  const auto says = [this](const std::string& more = "") {
+    return WhatItSays(Config("ok", VmConfig(64, more)));
   };
   const std::string file = region_file();
   const auto make = [&] {
@@ -334,13 +334,13 @@ TEST_F(ScopeTest, AForeignRegionFileIsRefused) {
   };
   make();
   ASSERT_EQ(chown(file.c_str(), 0, 7), 0);
-  EXPECT_NE(fails().find("is accessible to group 7 instead of 0"), std::string::npos);
+  EXPECT_NE(says().find("is accessible to group 7 instead of 0"), std::string::npos);
   make();
   chmod(file.c_str(), 02660);
-  EXPECT_NE(fails().find("has mode 2660 instead of 0660"), std::string::npos);
+  EXPECT_NE(says().find("has mode 2660 instead of 0660"), std::string::npos);
   make();
   ASSERT_EQ(link(file.c_str(), (folder() + "/second").c_str()), 0);
-  EXPECT_NE(fails().find("has 2 names"), std::string::npos);
+  EXPECT_NE(says().find("has 2 names"), std::string::npos);
   make();
   // As setfacl writes it: version 2; owner rw, user 65534 rw, group -, mask rw, others -.
   const struct {
@@ -351,15 +351,15 @@ TEST_F(ScopeTest, AForeignRegionFileIsRefused) {
     } entry[5] = {{1, 6, ~0u}, {2, 6, kNobody}, {4, 6, ~0u}, {16, 6, ~0u}, {32, 0, ~0u}};
   } list;
   if (setxattr(file.c_str(), "system.posix_acl_access", &list, sizeof(list), 0) == 0) {
-    EXPECT_NE(fails().find("has an access list"), std::string::npos);
+    EXPECT_NE(says().find("has an access list"), std::string::npos);
   }
   std::filesystem::remove(file);
   ASSERT_EQ(mkfifo(file.c_str(), 0660), 0);
-  EXPECT_NE(fails().find("is not a regular file"), std::string::npos);
+  EXPECT_NE(says().find("is not a regular file"), std::string::npos);
   std::filesystem::remove(file);
   std::ofstream(folder() + "/target") << "";
   ASSERT_EQ(symlink((folder() + "/target").c_str(), file.c_str()), 0);
-  EXPECT_NE(fails().find("is a symbolic link"), std::string::npos);
+  EXPECT_NE(says().find("is a symbolic link"), std::string::npos);
 }
 
 TEST_F(ScopeTest, ForeignLockAndLogFilesAreRefused) {

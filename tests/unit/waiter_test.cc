@@ -188,21 +188,27 @@ TEST(SpinBudget, FollowsWhatPays) {
 }
 
 TEST(GatherPace, GathersForLongerWhereManyComeAndRarelyWhereFewDo) {
+  using End = GatherPace::End;
   GatherPace pace;
   uint64_t taken = 1;
+  const auto next = [&](End end, uint64_t records) {
+    pace.Note(end, records != 0);
+    return pace.Begin(taken += records);
+  };
   EXPECT_EQ(pace.Begin(taken), 250u);
-  EXPECT_EQ(pace.Begin(taken += 4), 500u);
-  EXPECT_EQ(pace.Begin(taken += 100), 1000u);
-  EXPECT_EQ(pace.Begin(taken += 100), 1000u);
+  EXPECT_EQ(next(End::kTime, 4), 500u);
+  EXPECT_EQ(next(End::kTime, 100), 1000u);
+  EXPECT_EQ(next(End::kTime, 100), 1000u);
+  EXPECT_EQ(next(End::kHurried, 100), 250u) << "somebody waits";
+  EXPECT_EQ(next(End::kNoSleep, 1), 250u) << "nobody slept";
   for (uint32_t left_out = 1; left_out <= 64; left_out *= 2) {  // two records and a wait, over and over
-    for (uint32_t i = 0; i < left_out; ++i) EXPECT_EQ(pace.Begin(taken += 2), 0u) << left_out;
+    EXPECT_EQ(next(End::kHurried, 2), 0u) << left_out;
+    for (uint32_t i = 1; i < left_out; ++i) EXPECT_EQ(pace.Begin(taken += 2), 0u) << left_out;
     EXPECT_EQ(pace.Begin(taken += 2), 250u) << left_out;
   }
-  for (uint32_t i = 0; i < 64; ++i) EXPECT_EQ(pace.Begin(taken += 2), 0u) << "never more rarely";
-  EXPECT_EQ(pace.Begin(taken += 2), 250u);
-  EXPECT_EQ(pace.Begin(taken += 50), 500u);
-  EXPECT_EQ(pace.Begin(taken += 3), 0u);
-  EXPECT_EQ(pace.Begin(taken += 3), 250u) << "one that paid makes it tried again soon";
+  EXPECT_EQ(next(End::kTime, 50), 500u);
+  EXPECT_EQ(next(End::kTime, 0), 0u) << "in vain, also when many come later";
+  EXPECT_EQ(pace.Begin(taken += 400), 250u) << "one that paid makes it tried again soon";
 }
 
 TEST(SpinBudget, ExpectsWhatKeepsComingInOneStep) {

@@ -20,12 +20,13 @@ struct Opened {
   bool created = false;
 };
 
-Result<Opened> OpenOrCreate(const VmConfig& vm, const std::string& intro) {
+Result<Opened> OpenOrCreate(const VmConfig& vm, const std::string& intro, bool* was_there) {
   constexpr int kFlags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
   Opened opened;
   opened.fd.reset(open(vm.region_file.c_str(), kFlags | O_CREAT | O_EXCL, 0600));
   opened.created = bool(opened.fd);
-  if (!opened.fd && errno == EEXIST) opened.fd.reset(open(vm.region_file.c_str(), kFlags));
+  *was_there = !opened.fd && errno == EEXIST;
+  if (*was_there) opened.fd.reset(open(vm.region_file.c_str(), kFlags));
   if (opened.fd) return opened;
   switch (errno) {
     case ENOENT:
@@ -122,9 +123,10 @@ Result<gid_t> GroupId(const std::string& group, const std::string& key) {
 }
 
 Result<std::unique_ptr<RegionSource>> RegionFile::Open(const VmConfig& vm, LauncherLink& launcher,
-                                                       bool starts) {
+                                                       bool starts, bool* was_there) {
   const std::string intro = "The region file " + vm.region_file + " of VM " + vm.name + " ";
-  auto opened = OpenOrCreate(vm, intro);
+  bool unused = false;
+  auto opened = OpenOrCreate(vm, intro, was_there != nullptr ? was_there : &unused);
   if (!opened.ok()) return Error{opened.error()};
   const auto fail = [&](const std::string& text) {
     if (opened.value().created) unlink(vm.region_file.c_str());
@@ -163,12 +165,6 @@ Result<std::unique_ptr<RegionSource>> RegionFile::Open(const VmConfig& vm, Launc
   }
   return std::unique_ptr<RegionSource>(new RegionFile(vm.region_file, std::move(lock), found,
                                                       std::shared_ptr<Region>(std::move(region.value()))));
-}
-
-bool RegionFile::IsAnothers(const VmConfig& vm) {
-  struct stat found {};
-  return lstat(vm.region_file.c_str(), &found) == 0 && found.st_uid != geteuid() && found.st_uid != 0 &&
-         found.st_uid != vm.region_user;
 }
 
 RegionFile::Change RegionFile::Compare() {

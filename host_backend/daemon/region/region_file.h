@@ -17,9 +17,10 @@ class RegionFile final : public RegionSource {
   // Creates or checks the file, locks and maps it. The launcher gives it to the VMs' group. It is not
   // formatted yet. Errors are sentences that say what to do. `starts`: the daemon does, and waits a second for a lock that another
   // process has; later it waits for nothing, because the file's owner can hold the lock.
-  static Result<std::unique_ptr<RegionSource>> Open(const VmConfig& vm, LauncherLink& launcher, bool starts);
-  // Whether what lies in the file's place now is another user's: the folder may be everybody's, as /dev/shm is.
-  static bool IsAnothers(const VmConfig& vm);
+  // *was_there, unless it is null: something lay in the file's place. An error is then of what was there, which guests and users of the host can bring
+  // about (the folder may be everybody's, as /dev/shm is); otherwise of the configuration.
+  static Result<std::unique_ptr<RegionSource>> Open(const VmConfig& vm, LauncherLink& launcher, bool starts,
+                                                    bool* was_there);
 
   // Compares path and open file.
   Finding Check() override;

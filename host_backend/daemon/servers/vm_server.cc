@@ -38,19 +38,19 @@ bool IsNewer(uint32_t session, uint32_t than) {
 }  // namespace
 
 Result<std::unique_ptr<RegionSource>> VmServer::OpenRegion(Services& services, const VmConfig& vm,
-                                                           bool starts) {
-  if (vm.xen_domain.empty()) return RegionFile::Open(vm, services.pool.launcher(), starts);
+                                                           bool starts, bool* was_there) {
+  if (vm.xen_domain.empty()) return RegionFile::Open(vm, services.pool.launcher(), starts, was_there);
+  if (was_there != nullptr) *was_there = true;
   return Granting(services.loop, services.vault).Now(vm);
 }
 
 Result<std::unique_ptr<VmServer>> VmServer::Start(Services& services, const VmConfig& vm) {
-  auto file = OpenRegion(services, vm, true);
-  // What a domain lacks, or another user of the host has put into the region's place, is no mistake of the configuration: it is told in
-  // the status, and the other VMs are served.
-  const bool is_anothers = !file.ok() && vm.xen_domain.empty() && RegionFile::IsAnothers(vm);
-  if (is_anothers) LogError(file.error());
-  if (is_anothers || (!file.ok() && !vm.xen_domain.empty())) return StartWithout(services, vm, file.error());
-  if (!file.ok()) return Error{file.error()};
+  bool was_there = false;
+  auto file = OpenRegion(services, vm, true, &was_there);
+  // What a guest or a user of the host has made of the region keeps no other VM waiting.
+  if (!file.ok() && !was_there) return Error{file.error()};
+  if (!file.ok() && vm.xen_domain.empty()) LogError(file.error());
+  if (!file.ok()) return StartWithout(services, vm, file.error());
   auto server = With(services, vm, std::move(file.value()));
   // A region is ready once the daemon answers, unless it is very large or its owner holds it up.
   if (server.ok() && server.value()->starting_) services.zeroing.Await(kStartZeroing);

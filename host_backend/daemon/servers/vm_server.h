@@ -89,8 +89,9 @@ class VmServer {
   bool IsQuiet() const;
   void Tick();
   void Beat();
-  static Result<std::unique_ptr<RegionSource>> OpenRegion(Services& services, const VmConfig& vm,
-                                                          bool starts);
+  // *was_there: an error is of what is there, and not of the configuration.
+  static Result<std::unique_ptr<RegionSource>> OpenRegion(Services& services, const VmConfig& vm, bool starts,
+                                                          bool* was_there = nullptr);
   void CheckFile();
   void Lose(const std::string& why);
   void TryReopen();

@@ -171,7 +171,8 @@ void Arbiter::Charge(double passed_ns) {
     if (vm.used && MayRun(vm) && (vm.demand.waiting || works(vm)) && weights > 0)
       vm.figures.due_ns += static_cast<uint64_t>(passed_ns * vm.terms.weight / weights);
     if (!works(vm) && !holds(vm)) continue;
-    const double by_round = works(vm) ? vm.demand.contexts / busy : 0;
+    // One that has the turn and no work pays as if it had some: else to idle in it would cost less.
+    const double by_round = works(vm) ? vm.demand.contexts / busy : 1 / (busy + 1);
     const bool has_turn = holder_ && &vm == &vms_[*holder_];
     const double part = passed_ns * (has_turn ? std::max(by_round, vm.terms.weight / users) : by_round);
     vm.figures.had_ns += static_cast<uint64_t>(part);

@@ -13,7 +13,7 @@
 namespace causeway::host {
 
 bool ParametersOf(CUfunction function, CUkernel kernel, std::vector<ParameterLayout>* layout) {
-  const Logs::Apart apart;
+  const OwnCalls own_calls;
   const Driver& driver = TheDriver();
   auto ask = [&](size_t index, size_t* offset, size_t* bytes) {
     if (function != nullptr && driver.cuFuncGetParamInfo(function, index, offset, bytes) == CUDA_SUCCESS) {
@@ -36,7 +36,7 @@ namespace {
 
 // What the guest keeps of a function: attributes, and the parameter layout that launches are packed by.
 void Describe(CUfunction function, bool is_kernel, uint32_t first, Writer& out) {
-  const Logs::Apart apart;
+  const OwnCalls own_calls;
   const Driver& driver = TheDriver();
   FunctionDescription description{};
   CUdevice device = 0;

@@ -165,9 +165,12 @@ CUresult CopyLent(Session& session, Request& request, const CopyBody& body, CUst
 CUresult AwaitWithoutTurn(Session& session, CUstream stream) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   if (!session.objects().HasAny() || stream == nullptr || stream == CU_STREAM_LEGACY) return CUDA_SUCCESS;
-  if (TheDriver().cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
-      status != CU_STREAM_CAPTURE_STATUS_NONE)
-    return CUDA_SUCCESS;
+  {
+    const OwnCalls own_calls;
+    if (TheDriver().cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
+        status != CU_STREAM_CAPTURE_STATUS_NONE)
+      return CUDA_SUCCESS;
+  }
   if (const CUresult result = Synchronize(session, stream)) return result;
   return session.objects().Prepare();
 }
@@ -305,7 +308,7 @@ CUresult TakeBox(Session& session, Request& request, const BoxBody& message, Che
 
 // Linear memory that the driver itself reads or writes must be known to it: else it could be the worker's.
 bool IsDriverMemory(uint64_t address) {
-  const Logs::Apart apart;
+  const OwnCalls own_calls;
   unsigned type = 0;
   return TheDriver().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS;
 }

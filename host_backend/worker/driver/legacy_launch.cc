@@ -20,7 +20,7 @@ constexpr uint64_t kMostBytes = 4096;
 CUresult PartInside(CUfunction function, int64_t offset, uint64_t bytes, unsigned* inside) {
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (offset < 0 || !Has(TheDriver().cuFuncGetParamInfo)) return CUDA_ERROR_INVALID_VALUE;  // no end is known
-  const Logs::Apart apart;
+  const OwnCalls own_calls;
   uint64_t end = 0;
   size_t at = 0, size = 0;
   for (size_t i = 0; TheDriver().cuFuncGetParamInfo(function, i, &at, &size) == CUDA_SUCCESS; ++i)

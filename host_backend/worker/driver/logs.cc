@@ -17,7 +17,7 @@ constexpr size_t kMostLineBytes = 1024;
 }  // namespace
 
 void CUDA_CB Logs::Collect(void* user_data, CUlogLevel level, char* message, size_t bytes) {
-  if (apart_ != 0) return;
+  if (OwnCalls::Any()) return;
   auto* logs = static_cast<Logs*>(user_data);
   const std::lock_guard lock(logs->mutex_);
   if (logs->lines_.size() >= kMostLines) logs->lines_.pop_front();

@@ -4,6 +4,7 @@
 #pragma once
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <mutex>
 #include <span>
@@ -13,17 +14,22 @@
 
 namespace causeway::host {
 
+// As long as one lives, the calling thread's calls of the driver are the worker's own, such as those for the parameters of a kernel, the last
+// of which fails: what the driver logs of them is not handed out.
+class OwnCalls {
+ public:
+  OwnCalls() { ++count_; }
+  ~OwnCalls() { --count_; }
+  OwnCalls(const OwnCalls&) = delete;
+  OwnCalls& operator=(const OwnCalls&) = delete;
+  static bool Any() { return count_ != 0; }
+
+ private:
+  static constinit thread_local inline uint32_t count_ = 0;
+};
+
 class Logs {
  public:
-  // As long as one lives, what the driver logs of the calling thread's calls is not handed out: they are calls that the program did not
-  // make, such as for the parameters of a kernel, the last of which fails.
-  class Apart {
-   public:
-    Apart() { ++apart_; }
-    ~Apart() { --apart_; }
-    Apart(const Apart&) = delete;
-    Apart& operator=(const Apart&) = delete;
-  };
   ~Logs();
   // Begins to collect; Forget ends it when it was called as often as Listen. The errors are the driver's.
   CUresult Listen();
@@ -34,7 +40,6 @@ class Logs {
   size_t Take(std::span<std::byte> space);
 
  private:
-  static constinit thread_local inline uint32_t apart_ = 0;
   static void CUDA_CB Collect(void* logs, CUlogLevel level, char* message, size_t bytes);
   struct Line {
     uint32_t level;

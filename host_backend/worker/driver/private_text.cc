@@ -9,7 +9,6 @@
 #include <map>
 
 #include "host_backend/worker/driver/driver.h"
-#include "host_backend/worker/driver/logs.h"
 
 namespace causeway::host {
 namespace {
@@ -23,7 +22,6 @@ bool IsWordCharacter(char c) {
 
 // Device memory and what is registered: the guest has these addresses by right.
 bool IsMemoryOfDriver(uint64_t address) {
-  const Logs::Apart apart;  // it may be asked for a line that the driver logs
   unsigned type = 0;
   return TheDriver().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == CUDA_SUCCESS;
 }

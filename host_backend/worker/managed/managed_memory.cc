@@ -41,8 +41,8 @@ class SomeContext {
 
 // Asked anew each time: a module that is unloaded takes its variables with it.
 bool IsManaged(const ManagedPiece& body) {
+  const OwnCalls own_calls;
   const SomeContext context;
-  const Logs::Apart apart;
   const auto is_managed = [](CUdeviceptr address) {
     int managed = 0;
     const CUresult result =

@@ -2,6 +2,7 @@
 #include "host_backend/worker/session/dispatcher.h"
 #include "ivshmem_ring/protocol/maybe_result.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <sched.h>
@@ -91,7 +92,9 @@ void Dispatcher::Run() {
 }
 
 Dispatcher::Handed Dispatcher::Hand(const PostedHeader& header, std::span<const std::byte> record) {
-  if (!lanes_.Wanted(header.thread, [this] { return transport_.MainReady(); })) return Handed::kNo;
+  // Where others want the processors, handing over would cost more threads' wake-ups.
+  const auto more_ready = [this] { return transport_.MainReady() && FreeProcessors() == KnownProcessors(); };
+  if (!lanes_.Wanted(header.thread, more_ready)) return Handed::kNo;
   if (!MayLeaveDispatcher(header, record.size())) return lanes_.Drain() ? Handed::kNo : Handed::kStopped;
   Settle();  // its stream may be one that does not wait for the others
   const Lanes::Names names{header.thread, header.stream, header.event};
@@ -146,8 +149,8 @@ bool Dispatcher::AwaitAsleep(uint64_t sequence) {
     }
     if (session_.stopped()) return false;
     if (dispatched_.load(std::memory_order_acquire) >= sequence) return true;  // partner: SetDispatched
-    syscall(SYS_futex, &wakes_, FUTEX_WAIT_PRIVATE, seen, &bound, nullptr, 0);
-    bound.tv_nsec = kNextNs;
+    const long woken = syscall(SYS_futex, &wakes_, FUTEX_WAIT_PRIVATE, seen, &bound, nullptr, 0);
+    bound.tv_nsec = woken != 0 && errno == ETIMEDOUT ? kNextNs : kFirstNs;
   }
 }
 
@@ -202,8 +205,11 @@ bool Dispatcher::WaitFor(const RecordHeader& request) {
   const bool at_once =
       (request.flags & kBlockingWait) != 0 || (processors == kCrowded && KnownProcessors() == 1);
   if (at_once) policy.spin_us = policy.yield_us = 0;  // the dispatcher wakes up, and wants the processor
-  Waiter waiter(policy, nullptr, nullptr, false);
   const uint64_t patience_us = policy.spin_us + policy.yield_us;
+  // It sleeps below, where it is woken, and not by a timer.
+  (policy.yield_us != 0 ? policy.yield_us : policy.spin_us) += 1'000'000;
+  if (policy.yield_us == 0) policy.ask_us = 0;
+  Waiter waiter(policy, nullptr, nullptr, false);
   while (dispatched_.load(std::memory_order_acquire) < sequence) {
     if (session_.stopped()) return false;
     if (waiter.waited_us() >= patience_us) {

@@ -14,6 +14,7 @@
 
 #include "host_backend/common/monotonic.h"
 #include "host_backend/worker/driver/capture.h"
+#include "host_backend/worker/driver/logs.h"
 #include "ivshmem_ring/transport/waiter.h"
 
 namespace causeway::host {
@@ -39,6 +40,7 @@ constinit thread_local Place place;
 // A stream that captures takes no mark: that would become a node of the program's graph.
 bool IsCapturing(CUstream stream) {
   if (!TheCaptures().any()) return false;
+  const OwnCalls own_calls;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   const Driver& driver = TheDriver();
   return !Has(driver.cuStreamIsCapturing) || driver.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
