@@ -49,18 +49,6 @@ def descendants(roots):
     return found
 
 
-def used_s(processes):
-    """Processor time of all threads of these processes."""
-    total_ns = 0
-    for process in processes:
-        for thread in pathlib.Path(f"/proc/{process}/task").glob("*/schedstat"):
-            try:
-                total_ns += int(thread.read_text().split()[0])
-            except OSError:
-                continue
-    return total_ns / 1e9
-
-
 class Used:
     """What the threads of these processes have used since it was made, in sums by process and thread name."""
 
@@ -156,16 +144,15 @@ def measure(side, bound, count, command):
         if process.stdout.readline() != "ready\n":
             sys.exit(f"crowded.py: {command[0]} does not start ({side.name})")
     processes = descendants([process.pid for process in load] + ([side.daemon.pid] if side.daemon else []))
-    threads, before = Used(processes), used_s(processes)
+    threads = Used(processes)
     for process in load:
         process.stdin.write("go\n")
         process.stdin.flush()
     steps = sum(int(process.stdout.readline()) for process in load)
-    busy = used_s(processes) - before
     by_thread = {name: [value / max(steps, 1) for value in values] for name, values in threads.since().items()}
     for process in load:
         process.communicate(timeout=PATIENCE_S)
-    return steps, busy / max(steps, 1), by_thread
+    return steps, sum(values[0] for values in by_thread.values()) / 1e6, by_thread
 
 
 HOG = "while True: pass"

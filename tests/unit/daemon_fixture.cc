@@ -100,30 +100,29 @@ void DaemonFixture::StartDaemon(const std::string& worker_mode, const std::strin
       << LogText();
 }
 
-std::string DaemonFixture::FailingDaemon(const std::string& config_text) {
-  const std::string config = folder() + "/failing.toml";
-  const std::string log = folder() + "/failing.log";
+pid_t DaemonFixture::SpawnOther(const std::string& config_text) {
+  const std::string config = folder() + "/other.toml";
   std::ofstream(config) << config_text;
-  std::filesystem::remove(log);
-  const pid_t pid = Spawn(config, log);
+  std::filesystem::remove(OtherLog());
+  return Spawn(config, OtherLog());
+}
+
+std::string DaemonFixture::FailingDaemon(const std::string& config_text) {
+  const pid_t pid = SpawnOther(config_text);
   int status = 0;
   EXPECT_EQ(waitpid(pid, &status, 0), pid);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << "status " << status;
-  return ReadFile(log);
+  return ReadFile(OtherLog());
 }
 
 std::string DaemonFixture::WhatItSays(const std::string& config_text) {
-  const std::string config = folder() + "/says.toml";
-  const std::string log = folder() + "/says.log";
-  std::ofstream(config) << config_text;
-  std::filesystem::remove(log);
-  const pid_t pid = Spawn(config, log);
-  EXPECT_TRUE(WaitFor([&] { return ReadFile(log).find("accepts sessions at") != std::string::npos; }))
-      << ReadFile(log);
+  const pid_t pid = SpawnOther(config_text);
+  EXPECT_TRUE(WaitFor([&] { return ReadFile(OtherLog()).find("accepts sessions at") != std::string::npos; }))
+      << ReadFile(OtherLog());
   kill(pid, SIGTERM);
   int status = 0;
   EXPECT_EQ(waitpid(pid, &status, 0), pid);
-  return ReadFile(log);
+  return ReadFile(OtherLog());
 }
 
 int DaemonFixture::StopDaemon() {

@@ -61,6 +61,9 @@ class DaemonFixture : public ::testing::Test {
   pid_t daemon_pid() const { return pid_; }
 
  private:
+  // A daemon beside the fixture's own, whose log is OtherLog().
+  pid_t SpawnOther(const std::string& config);
+  std::string OtherLog() const { return folder() + "/other.log"; }
   TemporaryFolder folder_;
   pid_t pid_ = -1;
 };

@@ -159,7 +159,8 @@ void Arbiter::Charge(double passed_ns) {
   const auto works = [](const Vm& vm) {
     return vm.used && (vm.demand.busy || (vm.grant == Grant::kOpen && vm.submitted));
   };
-  const auto holds = [this](const Vm& vm) { return contended_ && holder_ && &vm == &vms_[*holder_]; };
+  const auto has_turn = [this](const Vm& vm) { return holder_ && &vm == &vms_[*holder_]; };
+  const auto holds = [&](const Vm& vm) { return contended_ && has_turn(vm); };
   double busy = 0, weights = 0, users = 0;
   for (const Vm& vm : vms_) {
     busy += works(vm) ? vm.demand.contexts : 0;
@@ -173,8 +174,7 @@ void Arbiter::Charge(double passed_ns) {
     if (!works(vm) && !holds(vm)) continue;
     // One that has the turn and no work pays as if it had some: else to idle in it would cost less.
     const double by_round = works(vm) ? vm.demand.contexts / busy : 1 / (busy + 1);
-    const bool has_turn = holder_ && &vm == &vms_[*holder_];
-    const double part = passed_ns * (has_turn ? std::max(by_round, vm.terms.weight / users) : by_round);
+    const double part = passed_ns * (has_turn(vm) ? std::max(by_round, vm.terms.weight / users) : by_round);
     vm.figures.had_ns += static_cast<uint64_t>(part);
     vm.virtual_ns += part / vm.terms.weight;
     vm.cap_ns -= part;
