@@ -82,7 +82,7 @@ bool MayWatchWords();
 // Polls until the word is at least `value`: for expected_us and as long as a waiting thread spins, then with
 // timed sleeps for more_us. The result is whether it came.
 bool LooksFor(const HotWord* word, uint64_t value, uint64_t expected_us = 0, uint64_t more_us = 0);
-// To be called before a wait for a word that the GPU writes (ClientTransport::HurryMain).
+// To be called before a thread waits for what the GPU does without asking the host (ClientTransport::HurryMain).
 void Hurry();
 void SleepUs(uint64_t us);
 // Waits for the stream by the host's answer, after a fence value that did not come. It ends no capture.

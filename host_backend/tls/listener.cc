@@ -187,7 +187,7 @@ void Listener::ReadKeys() {
     const std::string id = key.key.id;
     const auto [known, is_new] = keys_.try_emplace(id, key);
     if (is_new) continue;
-    // Two files may have one key. It is good as long as both are, so that whoever revokes one of them ends the key.
+    // Two files may hold the same key. The listener accepts it only while both files do, so that revoking either file ends the key.
     if (GoodUntil(key.key) < GoodUntil(known->second.key)) known->second = std::move(key);
     daemon::LogWarning("Two files in " + config_.tls.keys + " have the key with id " + id +
                        "; the one that ends first counts.");

@@ -122,7 +122,7 @@ class RingServer : public ServerTransport {
                         std::span<const std::byte>* record, uint64_t* now);
   ReceiveStatus ReceiveLater(RingConsumer& ring, HotWord& waiting, SpinBudget& budget, bool frugal,
                              std::span<const std::byte>* record, uint64_t* now);
-  // Sleeps while posted records gather, for so long at most, until a guest thread waits for them (docs/waiting.md).
+  // Sleeps while posted records gather: for so long at most, until 16 KiB are there or a guest thread waits for them (docs/waiting.md).
   void Gather(uint32_t us);
   // How long a thread may spin for work while nobody else wants the processors.
   static uint32_t MostSpinUs() { return IdlePolicy(KnownProcessors()).spin_us; }

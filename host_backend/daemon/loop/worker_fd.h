@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// WorkerFd owns a descriptor that the event loop must not close itself; another thread closes it (closing.h). A worker or a local
-// client may send descriptors whose close takes long. Whoever closes a UNIX socket also closes the descriptors that were sent to it and
-// that nobody has read. Therefore the daemon holds every received descriptor, and every socket of an untrusted peer, in a WorkerFd.
+// WorkerFd owns a descriptor that another thread than the event loop's closes (closing.h). A worker or a local client may send the daemon
+// a descriptor whose close() takes seconds, and close() of a UNIX socket also closes descriptors that wait in it unread. Therefore the
+// daemon holds every received descriptor, and every socket of an untrusted peer, in a WorkerFd.
 #pragma once
 #include <sys/stat.h>
 #include <sys/types.h>

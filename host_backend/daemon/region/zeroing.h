@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Zeroing makes granules of regions read as zero, and gives their memory back to the kernel. For a region of many GiB this takes
-// seconds. It takes as long as the owner of a region's file likes: a process that writes into the file, and whose bytes come from a
-// page that its own page-fault handler (userfaultfd) or file system withholds, holds the kernel's lock of the file meanwhile.
+// seconds, and the owner of a region's file can make it last for ever: the kernel locks the file while a process writes into it, and the
+// process can withhold the bytes that it writes, by a page-fault handler (userfaultfd) or a file system of its own.
 // Therefore each region that has something to zero is zeroed by a thread of its own, so that its owner delays no other region.
 //
 // The event loop's thread calls all of this.

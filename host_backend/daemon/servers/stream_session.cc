@@ -201,8 +201,8 @@ class StreamSessions::Session final : public WorkerClient {
     KeepAgain();  // before the worker has it: the next daemon would take the end of the old connection for this one's
     if (!services_.pool.GuestReturned(*this, request.received, socket_.get()))
       shutdown(socket_.get(), SHUT_RDWR);  // the guest comes once more
-    // The connection of before is shut down for all who have it, because its process of causeway-tls lives as long as one of them
-    // does: a worker that was taken over could keep many.
+    // The daemon shuts the guest's earlier connection down, because its process of causeway-tls lives as long as anybody holds the
+    // socket: a worker that was taken over could otherwise keep many such processes alive.
     if (origin_.encrypted && before) shutdown(before.get(), SHUT_RDWR);
     LeaveSocketToWorker();
     return {};
