@@ -29,11 +29,16 @@ class Gate {
 
   // Before a record that submits work. False: `stop` became true. Each true needs
   // a Leave by the same thread, once the record was submitted.
-  bool Enter(const std::atomic<bool>& stop) {
+  bool Enter(const std::atomic<bool>& stop) { return EnterOpen() || Await(stop); }
+  // The same in two steps: false where the record may pass only once Await says so.
+  bool EnterOpen() {
     words_.submitted.store(words_.submitted.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    if (IsOpen()) [[likely]]
-      return true;
-    return Await(stop);
+    return IsOpen();
+  }
+  bool Await(const std::atomic<bool>& stop);
+  // Nobody else wants the GPU: while it was so from EnterOpen on, Leave would do nothing.
+  bool IsOpen() const {
+    return grant().grant.load(std::memory_order_relaxed) == static_cast<uint32_t>(Grant::kOpen);
   }
   // `more`: the same thread goes on with another record, or calls MarkRest, so that this one needs no mark of its
   // own.
@@ -64,10 +69,6 @@ class Gate {
 
  private:
   const GrantWords& grant() const { return *grant_.load(std::memory_order_acquire); }
-  bool IsOpen() const {
-    return grant().grant.load(std::memory_order_relaxed) == static_cast<uint32_t>(Grant::kOpen);
-  }
-  bool Await(const std::atomic<bool>& stop);
   void Note(bool more);
   bool HasRoom(uint64_t now_ns);
   uint64_t UsualRecords() const;

@@ -25,8 +25,15 @@ struct Named {
   WireHandle taken[2 * kMostExclusive] = {};  // those, and the names of their relatives
   WireHandle made = 0, reference = 0;         // graph or executable graph; texture or surface reference
 
+  // Each for itself: of `a = b = {}` GCC 12 makes two stores and a load of both, for which the processor waits.
   void Reset() {
-    context = code = graph = node = array = green = stream = {};
+    context = Found{};
+    code = Found{};
+    graph = Found{};
+    node = Found{};
+    array = Found{};
+    green = Found{};
+    stream = Found{};
     exclusive_count = taken_count = 0;
     is_prepared = is_capture = ends_capture = false;
     made = reference = 0;

@@ -33,7 +33,8 @@ CUresult Session::Execute(Request& request) {
   if (const CUresult result = objects_.Enter(request.header)) return result;
   const size_t op = request.header.op;
   const bool submits = TraitsOf(static_cast<Op>(op)).Has(traits::kSubmits);
-  if (submits && !submissions_.Enter(objects_, stop_)) return CUDA_ERROR_DEINITIALIZED;
+  Submissions::Entrance* const entrance = submits ? submissions_.Find(objects_) : nullptr;
+  if (entrance != nullptr && !submissions_.Enter(*entrance, objects_, stop_)) return CUDA_ERROR_DEINITIALIZED;
   const Handler handler = op < handlers_.size() ? handlers_[op] : nullptr;
   const CUresult result = handler != nullptr
                               ? handler(*this, request)
@@ -41,7 +42,8 @@ CUresult Session::Execute(Request& request) {
   if (request.in.is_cut()) Breach("a message is cut: " + std::string(OpName(request.header.op)));
   objects_.Leave(result);
   // The dispatcher goes on: it is no channel and no lane.
-  if (submits) submissions_.Leave(objects_, request.channel == kChannelCount && !request.in_lane, result);
+  if (entrance != nullptr)
+    submissions_.Leave(*entrance, objects_, request.channel == kChannelCount && !request.in_lane, result);
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
     errors.fetch_add(1, std::memory_order_relaxed);
   return request.in.is_cut() ? CUDA_ERROR_INVALID_VALUE : result;

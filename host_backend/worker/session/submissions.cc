@@ -59,13 +59,17 @@ bool EndsContext(CUresult result) {
 
 // The gates of one device.
 struct Submissions::Door final : Surroundings {
-  Door(Submissions& all, uint64_t device, TurnCell& cell, TurnWords& own, LinkWords& of_link)
+  Door(Submissions& all, Entrance& its_entrance, uint64_t device, TurnCell& cell, TurnWords& own,
+       LinkWords& of_link)
       : submissions(all),
+        entrance(its_entrance),
         hash(device),
         page(cell),
         words(own),
         gate(kNobodyLooks, own, *this),
-        link(kNobodyLooksAtLinks, of_link, *this) {}
+        link(kNobodyLooksAtLinks, of_link, *this) {
+    entrance.gate = &gate;
+  }
 
   uint64_t NowNs() override { return MonotonicNs(); }
   bool Mark(std::atomic<uint32_t>& word, uint32_t value) override {
@@ -105,12 +109,11 @@ struct Submissions::Door final : Surroundings {
   static constinit inline GrantWords kNobodyLooks{};             // Grant::kAsleep
   static constinit inline LinkGrantWords kNobodyLooksAtLinks{};  // LinkGrant::kAsleep
   Submissions& submissions;
+  Entrance& entrance;
   const uint64_t hash;
   TurnCell& page;
   TurnWords& words;
   std::atomic<uint64_t> asked_ns{0}, refused_ns{0};
-  // Where the last record went, for a mark behind all that passed while nobody else wanted the GPU.
-  std::atomic<WireHandle> last_context{0}, last_stream{0};
   std::atomic<const GrantWords*> own_grant{nullptr};  // once the gate follows the VM's own
   uint32_t seen_news = 0;                             // the watching thread's
   Gate gate;
@@ -155,8 +158,8 @@ void Submissions::Attach(AccountPage* page, uint32_t cell, const std::array<int,
   for (size_t device = 0; device < places.size(); ++device) {
     const int at = places[device];
     if (at != kNoDevice)
-      doors_[device] = std::make_unique<Door>(*this, page->cell(cell).device[at].load(), own, own.turns[at],
-                                              own.links[at]);
+      doors_[device] = std::make_unique<Door>(*this, entrances_[device], page->cell(cell).device[at].load(),
+                                              own, own.turns[at], own.links[at]);
   }
 }
 
@@ -169,25 +172,32 @@ void Submissions::Prepare(CUcontext context) {
   TheDriver().cuCtxSetCurrent(nullptr);
 }
 
-bool Submissions::EnterDoor(Door& door, Objects& objects, const std::atomic<bool>& stop) {
+bool Submissions::WentHere(const Entrance& at, const Objects& objects) {
+  const WireHandle stream = objects.stream().wire;
+  return last.stream == stream && last.device == objects.device() &&
+         at.last_stream.load(std::memory_order_relaxed) == stream &&
+         at.last_context.load(std::memory_order_relaxed) == objects.context();
+}
+
+bool Submissions::Await(const Entrance& at, Objects& objects, const std::atomic<bool>& stop) {
   const bool here = last.device == objects.device();
   place = here ? Place{.objects = &objects, .stream = last.stream} : Place{};
-  const bool passes = door.gate.Enter(stop);
+  const bool passes = at.gate->Await(stop);
   place = {};
   return passes;
 }
 
-void Submissions::LeaveDoor(Door& door, Objects& objects, bool goes_on, CUresult result) {
+void Submissions::LeaveSlowly(Entrance& at, Objects& objects, bool goes_on, CUresult result) {
   const Last now{objects.device(), objects.stream().wire};
   if (goes_on && unsettled_ != nullptr && (last.device != now.device || last.stream != now.stream))
     MarkUnsettled(objects);
   last = now;
-  door.last_context.store(objects.context(), std::memory_order_relaxed);
-  door.last_stream.store(now.stream, std::memory_order_relaxed);
+  at.last_context.store(objects.context(), std::memory_order_relaxed);
+  at.last_stream.store(now.stream, std::memory_order_relaxed);
   place = {.objects = &objects, .stream = now.stream};
-  door.gate.Leave(goes_on);
+  at.gate->Leave(goes_on);
   place = {};
-  if (goes_on && door.gate.HasUnmarked()) unsettled_ = &door;
+  if (goes_on && at.gate->HasUnmarked()) unsettled_ = doors_[now.device].get();
   if (EndsContext(result)) ContextEnds(nullptr);
 }
 
@@ -224,11 +234,11 @@ void Submissions::FollowNews(Door& door, const GrantWords& grant) {
   door.seen_news = news;
   RecordPrefix header{};
   header.flags = kStaged;  // asks without ending a capture
-  header.context = door.last_context.load(std::memory_order_relaxed);
+  header.context = door.entrance.last_context.load(std::memory_order_relaxed);
   objects.BeginRequest();
   std::atomic_thread_fence(std::memory_order_seq_cst);  // as Objects::BeginRequest wants
   if (header.context != 0 && objects.Enter(header) == CUDA_SUCCESS && !TheCaptures().any()) {
-    place = {.objects = &objects, .stream = door.last_stream.load(std::memory_order_relaxed)};
+    place = {.objects = &objects, .stream = door.entrance.last_stream.load(std::memory_order_relaxed)};
     door.gate.MarkQueued();
     place = {};
   }

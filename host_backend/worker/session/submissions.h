@@ -42,14 +42,27 @@ class Submissions {
   // requests.
   void Prepare(CUcontext context);
 
-  // Before a request of the calling thread that submits work, when its context is known. False: `stop` became true.
-  bool Enter(Objects& objects, const std::atomic<bool>& stop) {
-    Door* door = DoorOf(objects);
-    return door == nullptr || EnterDoor(*door, objects, stop);
+  // Where a request of the calling thread submits work, when its context is known. Null: nothing waits there.
+  struct Entrance {
+    Gate* gate = nullptr;
+    // Where the last record went, for a mark behind all that passed while nobody else wanted the GPU.
+    std::atomic<WireHandle> last_context{0}, last_stream{0};
+  };
+  Entrance* Find(const Objects& objects) {
+    const int device = objects.device();
+    if (device < 0 || device >= static_cast<int>(kAccountDevices)) return nullptr;
+    return entrances_[device].gate != nullptr ? &entrances_[device] : nullptr;
+  }
+  // Before it. False: `stop` became true.
+  bool Enter(const Entrance& at, Objects& objects, const std::atomic<bool>& stop) {
+    return at.gate->EnterOpen() || Await(at, objects, stop);
   }
   // After it, with its result. `goes_on`: the thread calls Settle before it waits for a request.
-  void Leave(Objects& objects, bool goes_on, CUresult result) {
-    if (Door* door = DoorOf(objects); door != nullptr) LeaveDoor(*door, objects, goes_on, result);
+  void Leave(Entrance& at, Objects& objects, bool goes_on, CUresult result) {
+    if (result == CUDA_SUCCESS && at.gate->IsOpen() && !at.gate->HasUnmarked() && WentHere(at, objects))
+        [[likely]]
+      return;
+    LeaveSlowly(at, objects, goes_on, result);
   }
   // Of a thread that goes on, while its last request has not ended: puts a mark behind what it has submitted, unless
   // `more` says soon that another record is there, which may take a mark along.
@@ -82,8 +95,10 @@ class Submissions {
     const int device = objects.device();
     return device < 0 || device >= static_cast<int>(kAccountDevices) ? nullptr : doors_[device].get();
   }
-  static bool EnterDoor(Door& door, Objects& objects, const std::atomic<bool>& stop);
-  void LeaveDoor(Door& door, Objects& objects, bool goes_on, CUresult result);
+  // Whether the last record that passed there was the calling thread's, of the context and stream of its request.
+  static bool WentHere(const Entrance& at, const Objects& objects);
+  static bool Await(const Entrance& at, Objects& objects, const std::atomic<bool>& stop);
+  void LeaveSlowly(Entrance& at, Objects& objects, bool goes_on, CUresult result);
   bool HasUnsettled() const;
   static bool WaitsOn(uint64_t* begin);
   void MarkUnsettled(Objects& objects);
@@ -91,7 +106,9 @@ class Submissions {
   [[noreturn]] void WatchDoor(Door& door);
   void FollowNews(Door& door, const GrantWords& grant);
 
-  std::array<std::unique_ptr<Door>, kAccountDevices> doors_;  // by the driver's number of the device
+  // By the driver's number of the device: what each record looks at, and the rest.
+  std::array<Entrance, kAccountDevices> entrances_;
+  std::array<std::unique_ptr<Door>, kAccountDevices> doors_;
   // The dispatcher's alone: through which it has submitted what may have no mark.
   Door* unsettled_ = nullptr;
   std::function<void()> wake_;
