@@ -7,11 +7,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <utility>
 
 namespace causeway {
 namespace {
+
+// So many bytes of records are enough for one waking of the dispatcher: some sixty launches, which are work for the GPU.
+constexpr uint32_t kMostGathered = 16u << 10;
 
 std::byte* RequestRing(std::byte* slot, uint32_t channel) {
   return slot + kChannelRingsOffset + 2 * kChannelRingBytes * channel;
@@ -113,13 +117,13 @@ void RingClient::PublishMain(size_t bytes) {
   flight_.Begin(FlightRecorder::kMainLink, message, FlightThread(), now);
 }
 
-// One that gathers is woken for each kMostGathered of records as well: some sixty launches are work for the GPU.
+// One that gathers is woken for kMostGathered of records as well.
 void RingClient::WakeDispatcher(size_t bytes) {
-  constexpr uint64_t kMostGathered = 16u << 10;
   const uint64_t sleep = LoadAcquire(host_->main_waiting);
   if (sleep == static_cast<uint64_t>(DispatcherSleep::kAwake)) return;
   const uint64_t tail = LoadAcquire(guest_->main_tail);
-  const bool gathered = tail / kMostGathered != (tail - bytes) / kMostGathered;
+  const uint64_t come = tail - LoadAcquire(host_->main_head);
+  const bool gathered = come >= kMostGathered && come - std::min<uint64_t>(bytes, come) < kMostGathered;
   if (sleep == static_cast<uint64_t>(DispatcherSleep::kUntilRecord) || gathered)
     WakePeer(guest_->main_tail, options_.bell);
 }
@@ -338,7 +342,9 @@ void RingServer::Gather(uint32_t us) {
   const int why = woken == 0 ? 0 : errno;
   StoreRelease(host_->main_waiting, static_cast<uint64_t>(DispatcherSleep::kAwake));
   using End = GatherPace::End;
-  gather_pace_.Note(why == 0 ? End::kHurried : why == ETIMEDOUT ? End::kTime : End::kNoSleep, main_.Ready());
+  const bool full = Low(*main_.tail_word()) - main_.seen_tail() >= kMostGathered;
+  const End woken_by = full ? End::kFull : End::kHurried;
+  gather_pace_.Note(why == 0 ? woken_by : why == ETIMEDOUT ? End::kTime : End::kNoSleep, main_.Ready());
 }
 
 ReceiveStatus RingServer::ReceiveMain(std::span<const std::byte>* record) {

@@ -139,7 +139,7 @@ uint32_t GatherPace::Begin(uint64_t taken) {
 }
 
 void GatherPace::Note(End end, bool some) {
-  gathered_ = end == End::kHurried || (end == End::kTime && some);
+  gathered_ = end == End::kHurried || end == End::kFull || (end == End::kTime && some);
   hurried_ = end == End::kHurried;
   if (end == End::kTime && !some) LeaveOut();
 }

@@ -90,8 +90,9 @@ class SpinBudget {
 // wait and nobody waits for them: then the time doubles, otherwise some waits, ever more of them, pass before it is tried again.
 class GatherPace {
  public:
-  // How a sleep in which records may gather ended: nobody slept, its time was over, or somebody waits for what was posted.
-  enum class End { kNoSleep, kTime, kHurried };
+  // How a sleep in which records may gather ended: nobody slept, its time was over, enough records had come, or somebody waits for what
+  // was posted.
+  enum class End { kNoSleep, kTime, kFull, kHurried };
   // The dispatcher begins to wait, having taken so many records in all. The result is for how long they may gather; 0: this wait ends
   // with the first.
   uint32_t Begin(uint64_t taken);

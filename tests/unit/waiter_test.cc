@@ -199,6 +199,7 @@ TEST(GatherPace, GathersForLongerWhereManyComeAndRarelyWhereFewDo) {
   EXPECT_EQ(next(End::kTime, 4), 500u);
   EXPECT_EQ(next(End::kTime, 100), 1000u);
   EXPECT_EQ(next(End::kTime, 100), 1000u);
+  EXPECT_EQ(next(End::kFull, 100), 1000u) << "nobody waits";
   EXPECT_EQ(next(End::kHurried, 100), 250u) << "somebody waits";
   EXPECT_EQ(next(End::kNoSleep, 1), 250u) << "nobody slept";
   for (uint32_t left_out = 1; left_out <= 64; left_out *= 2) {  // two records and a wait, over and over
