@@ -185,7 +185,7 @@ static_assert(sizeof(GuestControl) <= kHostControlOffset - kGuestControlOffset);
 enum class DispatcherSleep : uint64_t {
   kAwake = 0,
   kUntilRecord = 1,  // what Waiter stores for any thread that sleeps
-  kGathers = 2,  // it looks again soon; a guest wakes it when a thread waits, and for 16 KiB of records
+  kGathers = 2,      // it looks again soon; a guest wakes it when a thread waits, and for 16 KiB of records
 };
 
 struct HostControl {
