@@ -29,7 +29,7 @@ namespace {
 
 using daemon::LogLevel;
 
-constexpr int64_t kTellAgainMs = 1000;
+constexpr int64_t kTellAgainMs = 1000, kWatchAgainMs = 1000;
 constexpr std::chrono::seconds kRefusedLimit{15};
 constexpr size_t kMostTold = 1000;  // at once: far less than a socket holds
 constexpr int kMostAccepts = 16;    // before others get their turn
@@ -167,22 +167,47 @@ std::string Listener::Listen(const std::string& address, uint16_t port) {
 
 std::string Listener::WatchKeys() {
   keys_changed_.reset(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
-  constexpr uint32_t kChanges =
-      IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE | IN_CLOSE_WRITE | IN_ATTRIB | IN_ONLYDIR;
+  constexpr uint32_t kChanges = IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE | IN_CLOSE_WRITE | IN_ATTRIB |
+                                IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR;
   if (keys_changed_ && inotify_add_watch(keys_changed_.get(), config_.tls.keys.c_str(), kChanges) >= 0)
     return {};
   return "The folder of keys " + config_.tls.keys + " cannot be watched: " + ErrnoText() +
          "; `causeway keys create` makes it, [tls] keys in the configuration names another one.";
 }
 
+// False: the folder itself is another one, or none.
+bool Listener::TakeChanges() {
+  alignas(inotify_event) char events[4096];
+  bool same = true;
+  for (;;) {
+    const ssize_t got = read(keys_changed_.get(), events, sizeof events);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return same;
+    for (ssize_t at = 0; at < got;) {
+      const auto& event = reinterpret_cast<const inotify_event&>(events[at]);
+      same &= (event.mask & (IN_DELETE_SELF | IN_MOVE_SELF | IN_IGNORED | IN_UNMOUNT)) == 0;
+      at += ssize_t(sizeof event + event.len);
+    }
+  }
+}
+
+void Listener::WatchAgain() {
+  const std::string problem = WatchKeys();
+  if (!problem.empty()) keys_changed_.reset();
+  if (!problem.empty() && !is_unwatched_) daemon::LogWarning(problem);
+  if (problem.empty()) daemon::LogInfo("The folder of keys " + config_.tls.keys + " is another one now");
+  is_unwatched_ = !problem.empty();
+}
+
 void Listener::ReadKeys() {
   std::vector<std::string> problems;
+  std::vector<NamedKey> none;
   auto keys = ListKeys(config_.tls.keys, &problems);
   keys_.clear();
   if (!keys.ok()) problems.push_back(keys.error());
   for (const std::string& problem : problems) daemon::LogWarning(problem);
-  if (!keys.ok()) return;
-  for (NamedKey& key : keys.value()) {
+  if (!keys.ok() && !is_unwatched_) return;
+  for (NamedKey& key : keys.ok() ? keys.value() : none) {
     key.key.secret.fill(0);  // read again when a peer names the key
     const std::string id = key.key.id;
     const auto [known, is_new] = keys_.try_emplace(id, key);
@@ -229,6 +254,7 @@ int Listener::WaitMs() const {
   }
   if (next_end_ != kNever) at_most((next_end_ - std::time(nullptr)) * 1000);
   if (!ended_.empty()) at_most(kTellAgainMs);
+  if (is_unwatched_) at_most(kWatchAgainMs);
   return int(wait);
 }
 
@@ -240,12 +266,10 @@ void Listener::Wait() {
   if (poll(ready.data(), ready.size(), WaitMs()) < 0) return;
   signalfd_siginfo signal_info{};
   if (ready[0].revents != 0 && read(signals_.get(), &signal_info, sizeof signal_info) > 0) stopping_ = true;
-  if (ready[1].revents != 0) {
-    char events[4096];
-    while (read(keys_changed_.get(), events, sizeof events) > 0 || errno == EINTR) {
-    }
-    ReadKeys();
-  }
+  const bool changed = ready[1].revents != 0, was_unwatched = is_unwatched_;
+  if (was_unwatched || (changed && !TakeChanges())) WatchAgain();
+  // A folder that is being replaced is missing for a moment: what that says of the keys is believed after kWatchAgainMs.
+  if (was_unwatched ? !is_unwatched_ || !keys_.empty() : changed && !is_unwatched_) ReadKeys();
   size_t at = first;
   for (auto connection = connections_.begin(); connection != connections_.end(); ++at) {
     const auto current = connection++;

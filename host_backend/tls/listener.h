@@ -58,6 +58,9 @@ class Listener {
 
   std::string Listen(const std::string& address, uint16_t port);
   std::string WatchKeys();
+  bool TakeChanges();
+  // Of a folder that was replaced or removed: no key is good until there is one again.
+  void WatchAgain();
   void ReadKeys();
   // Tells the daemon of keys that have ended since it was told, or of all of them; what cannot be told now is told later.
   void TellEndedKeys();
@@ -84,6 +87,7 @@ class Listener {
   std::vector<UniqueFd> listeners_;
   UniqueFd signals_, keys_changed_;
   bool stopping_ = false;
+  bool is_unwatched_ = false;             // the folder of keys is not there, or cannot be watched
   std::map<std::string, NamedKey> keys_;  // by their ids, and without their secrets
   std::set<std::string> good_;            // the ids of those that were good when the daemon was told last
   static constexpr int64_t kNever = INT64_MAX;

@@ -10,6 +10,7 @@ Usage: cuts_test.py BACKEND_FOLDER GUEST_LIBRARY SOFTWARE_GPU [--cuts 20] [--sil
 import argparse
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -160,6 +161,36 @@ class CutsTest(unittest.TestCase):
         relay.open_at = 0.0  # the guest may come again, and is told
         out, _ = program.communicate(timeout=1) if program.poll() is not None else (None, None)
         self.assertIsNone(out, "it goes on trying: it cannot tell a revoked key from one that is not known yet")
+        program.kill()
+        program.communicate()
+
+    def test_a_folder_of_keys_that_is_replaced_or_removed(self):
+        """What the new folder says counts, and a key that is in none any more is good no more."""
+        host = self.host("wait_for_guests_s = 600\n")
+        keys = pathlib.Path(host.folder) / "keys"
+        program = self.begin(f"tls://127.0.0.1:{host.port}")
+        os.rename(keys, f"{keys}.old")
+        shutil.copytree(f"{keys}.old", keys)
+        self.await_("the new folder to be seen", lambda: "is another one now" in host.log("causeway-tls"))
+        self.assertEqual(self.state(host), ["serving"])
+        host.keys_command("revoke", "guest")
+        host.await_sessions(0)
+        self.assertIn("was revoked at", host.log("causeway-tls"))
+        program.kill()
+        program.communicate()
+        shutil.rmtree(keys)
+        self.await_("the loss to be seen", lambda: "cannot be watched: No such file" in host.log("causeway-tls"))
+        shutil.copytree(f"{keys}.old", keys)
+        self.await_("keys to be known again", lambda: host.log("causeway-tls").count("is another one now") == 2)
+        self.finish(self.begin(f"tls://127.0.0.1:{host.port}"))
+
+    def test_a_folder_of_keys_that_is_removed_ends_sessions(self):
+        host = self.host("wait_for_guests_s = 600\n")
+        program = self.begin(f"tls://127.0.0.1:{host.port}")
+        shutil.rmtree(pathlib.Path(host.folder) / "keys")
+        begin = time.monotonic()
+        host.await_sessions(0)
+        self.assertLess(time.monotonic() - begin, 5)
         program.kill()
         program.communicate()
 

@@ -65,13 +65,18 @@ class Script {
     return text;
   }
 
+  // Of what Python says of an exception, the line that names it tells most; the stack of an earlier call may follow it.
   void AwaitReady() {
     std::string last = "it says nothing";
+    bool is_named = false;
     for (const uint64_t end = NowNs() + static_cast<uint64_t>(kReadyLimitS * 1e9); NowNs() < end;) {
       const auto line = Read(200);
       if (line == "ready") return;
       if (!line && ended_) break;
-      if (line && !line->empty()) last = *line;
+      if (!line || line->empty()) continue;
+      const bool names = line->front() != ' ' && line->find("Error: ") != std::string::npos;
+      if (names || !is_named) last = *line;
+      is_named |= names;
     }
     throw Failure("PyTorch does not come to work: " + last);
   }
