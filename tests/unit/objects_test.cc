@@ -125,7 +125,7 @@ TEST_F(ObjectsTest, ACaptureEndsWithItsStream) {
   EXPECT_EQ(TheCaptures().GraphOf(kTheStream), kTheGraph) << "it goes on";
   EXPECT_EQ(End(HandleKind::kStream, kStream,
                 [] {
-                  EXPECT_FALSE(TheCaptures().any());
+                  EXPECT_FALSE(Captures::Any());
                   return CUDA_SUCCESS;
                 }),
             CUDA_SUCCESS);
@@ -135,7 +135,7 @@ TEST_F(ObjectsTest, ACaptureEndsWithItsStream) {
 TEST_F(ObjectsTest, ACaptureEndsWithTheContextOfItsStream) {
   EXPECT_EQ(End(HandleKind::kContext, kContext,
                 [] {
-                  EXPECT_FALSE(TheCaptures().any());
+                  EXPECT_FALSE(Captures::Any());
                   return CUDA_SUCCESS;
                 }),
             CUDA_SUCCESS);
@@ -236,7 +236,7 @@ TEST_F(ObjectsTest, AGraphMadeWhileACaptureFailsIsAnother) {
   other.join();
   EXPECT_EQ(number.load(), kFreshGraph);
   EXPECT_EQ(objects_.Known(HandleKind::kGraph, kTheGraph), kFreshGraph);
-  EXPECT_FALSE(TheCaptures().any());
+  EXPECT_FALSE(Captures::Any());
   EXPECT_EQ(End(HandleKind::kGraph, kFreshGraph, Succeed), CUDA_SUCCESS);
 }
 

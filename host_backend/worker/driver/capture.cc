@@ -28,7 +28,7 @@ CUstream Captures::StreamOf(CUgraph graph) const {
 }
 
 bool Captures::Has(CUgraph graph) const {
-  if (!any()) return false;
+  if (!Any()) return false;
   const std::lock_guard lock(mutex_);
   for (const auto& [stream, capture] : captures_) {
     if (capture.graph == graph) return true;
@@ -37,7 +37,7 @@ bool Captures::Has(CUgraph graph) const {
 }
 
 std::optional<Captures::Capture> Captures::Take(CUstream stream) {
-  if (!any()) return {};
+  if (!Any()) return {};
   const std::lock_guard lock(mutex_);
   const auto taken = captures_.extract(stream);
   count_.store(captures_.size(), std::memory_order_relaxed);

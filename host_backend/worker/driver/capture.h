@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which streams capture, and into which graphs: the driver ends that of a failed capture. For any thread.
+// Which streams capture, and into which graphs: the driver ends that of a failed capture. For any thread. A process has one (TheCaptures).
 #pragma once
 #include <atomic>
 #include <map>
@@ -12,7 +12,8 @@ namespace causeway::host {
 
 class Captures {
  public:
-  bool any() const { return count_.load(std::memory_order_relaxed) != 0; }
+  // Asked for each request.
+  static bool Any() { return count_.load(std::memory_order_relaxed) != 0; }
   struct Capture {
     CUgraph graph;
     bool into_existing;  // by cuStreamBeginCaptureToGraph: the graph is the program's, and outlasts a failure
@@ -32,7 +33,7 @@ class Captures {
  private:
   mutable std::mutex mutex_;
   std::map<CUstream, Capture> captures_;
-  std::atomic<size_t> count_{0};
+  static constinit inline std::atomic<size_t> count_{0};
 };
 
 // A worker has one session.

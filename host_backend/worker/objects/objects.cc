@@ -14,7 +14,7 @@ namespace {
 // The objects that the message being served has named: as far as they may own what it makes, and what of them
 // one thread may use at a time.
 struct Named {
-  Found context, code, graph, node, array, green, stream;
+  Found context, code, graph, node, array, green;
   static constexpr uint32_t kMostExclusive = 16;
   uint32_t exclusive_count = 0;
   uint16_t op = 0;
@@ -33,7 +33,6 @@ struct Named {
     node = Found{};
     array = Found{};
     green = Found{};
-    stream = Found{};
     exclusive_count = taken_count = 0;
     is_prepared = is_capture = ends_capture = false;
     made = reference = 0;
@@ -52,8 +51,6 @@ struct Named {
         return &green;
       case HandleKind::kGraphNode:
         return &node;
-      case HandleKind::kStream:
-        return &stream;
       case HandleKind::kArray:
       case HandleKind::kMipmappedArray:
         return &array;
@@ -87,7 +84,6 @@ thread_local std::vector<Found> parts;
 // What the driver holds as this thread's own, as far as messages set it.
 struct CallerState {
   CUcontext context = nullptr;
-  int device = -1;
   uint64_t changes = 0;
   CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
 };
@@ -97,9 +93,9 @@ constinit thread_local CallerState caller;
 // that a stream adds to: while anything is captured, one request at a time does either. What only waits for a
 // stream adds nothing, and would keep others waiting.
 bool TouchesCaptures() {
-  if (named.stream.wire == 0 && named.graph.wire == 0 && named.node.wire == 0) return false;
+  if (Objects::whereabouts().stream.wire == 0 && named.graph.wire == 0 && named.node.wire == 0) return false;
   const auto op = static_cast<Op>(named.op);
-  if (TheCaptures().any()) return !TraitsOf(op).Has(traits::kAwaits);
+  if (Captures::Any()) return !TraitsOf(op).Has(traits::kAwaits);
   return op == Op::cuStreamBeginCapture_v2 || op == Op::cuStreamBeginCaptureToGraph;
 }
 
@@ -112,7 +108,7 @@ bool NameCapturing() {
 // A launch takes the executable graph alone: it may wait for the GPU, and another launch may be what ends that wait. One that is
 // captured waits for nothing.
 bool TakesRelatives() {
-  return !TraitsOf(static_cast<Op>(named.op)).Has(traits::kSubmits) || TheCaptures().any();
+  return !TraitsOf(static_cast<Op>(named.op)).Has(traits::kSubmits) || Captures::Any();
 }
 
 // The roots of what the message names, and their relatives.
@@ -159,7 +155,7 @@ Objects::Objects() {
     return EndInBooks(ended, call);
   };
   handles_.end_exclusive = [this](WireHandle wire) { exclusive_.Return({&wire, 1}); };
-  handles_.is_capturing = [] { return TheCaptures().any(); };
+  handles_.is_capturing = [] { return Captures::Any(); };
 }
 
 CUresult Objects::SetCaller(CUcontext context, CUstreamCaptureMode mode) const {
@@ -169,7 +165,7 @@ CUresult Objects::SetCaller(CUcontext context, CUstreamCaptureMode mode) const {
   if (context != caller.context || caller.changes != seen) {
     if (const CUresult result = driver.cuCtxSetCurrent(context)) return result;
     CUdevice device = -1;
-    caller.device = context != nullptr && driver.cuCtxGetDevice(&device) == CUDA_SUCCESS ? device : -1;
+    whereabouts_.device = context != nullptr && driver.cuCtxGetDevice(&device) == CUDA_SUCCESS ? device : -1;
     caller.context = context;
     caller.changes = seen;
   }
@@ -182,21 +178,11 @@ CUresult Objects::SetCaller(CUcontext context, CUstreamCaptureMode mode) const {
   return CUDA_SUCCESS;
 }
 
-int Objects::device() const {
-  return caller.device;
-}
-
-WireHandle Objects::context() const {
-  return named.context.wire;
-}
-
-Found Objects::stream() const {
-  return named.stream;
-}
-
 CUresult Objects::Enter(const RecordPrefix& header) {
   named.Reset();
   named.op = header.op;
+  whereabouts_.context = header.context;
+  whereabouts_.stream = Found{};
   void* context = nullptr;
   if (header.context != 0) {
     context = Find(HandleKind::kContext, header.context);
@@ -211,9 +197,10 @@ CUresult Objects::Enter(const RecordPrefix& header) {
 }
 
 void Objects::Leave(CUresult result) {
-  if (named.ends_capture || (result == CUDA_SUCCESS && (named.exclusive_count != 0 || named.made != 0 ||
-                                                        named.reference != 0 || TheCaptures().any())))
-    Remember();
+  const bool has_news =
+      named.exclusive_count != 0 || named.made != 0 || named.reference != 0 || Captures::Any();
+  if (!has_news && !named.ends_capture) return;
+  if (named.ends_capture || result == CUDA_SUCCESS) Remember();
   Yield();
   named.exclusive_count = 0;
 }
@@ -241,9 +228,9 @@ void Objects::Remember() {
   }
   add(named.made);
   add(named.reference);
-  if (TheCaptures().any() || named.ends_capture) add(HandleTable::kCapturing);
+  if (Captures::Any() || named.ends_capture) add(HandleTable::kCapturing);
   handles_.HoldUsed({holders, count});
-  if (named.ends_capture && !TheCaptures().any()) handles_.ForgetCapturing();
+  if (named.ends_capture && !Captures::Any()) handles_.ForgetCapturing();
 }
 
 void Objects::NameCapture() {
@@ -287,7 +274,8 @@ void* Objects::ToDriver(HandleKind kind, WireHandle wire, Reader& r) {
   if (kind == HandleKind::kStream && wire == kLegacyStreamWire) return CU_STREAM_LEGACY;
   void* value = handles_.Use(kind, wire);
   if (value == nullptr) r.Fail(InvalidHandleError(kind));
-  if (Found* place = named.PlaceOf(kind); place != nullptr && place->wire == 0) *place = {wire, value};
+  Found* const place = kind == HandleKind::kStream ? &whereabouts_.stream : named.PlaceOf(kind);
+  if (place != nullptr && place->wire == 0) *place = {wire, value};
   if (kind == HandleKind::kTextureReference || kind == HandleKind::kSurfaceReference) named.reference = wire;
   const bool exclusive = IsGraphPart(kind) || kind == HandleKind::kGraphExec || kind == HandleKind::kLink;
   if (!exclusive || value == nullptr) return value;
@@ -400,7 +388,7 @@ CUresult Objects::EndInBooks(std::span<const HandleTable::Ended> ended, const Ha
     const std::lock_guard lock(pools_mutex_);
     made_pools_.insert(pools.begin(), pools.end());
   }
-  if (!captures.empty() && !TheCaptures().any()) handles_.ForgetCapturing();
+  if (!captures.empty() && !Captures::Any()) handles_.ForgetCapturing();
   return result;
 }
 

@@ -17,6 +17,13 @@
 
 namespace causeway::host {
 
+// Where the request of a thread works, as far as it is known.
+struct Whereabouts {
+  WireHandle context = 0;  // 0: none
+  Found stream;            // that it has named first; none, or the legacy stream: all zero
+  int device = -1;         // the driver's number of the context's device; -1: it has none
+};
+
 class Objects {
  public:
   Objects();
@@ -33,12 +40,8 @@ class Objects {
   CUresult Enter(const RecordPrefix& header);
   // The request is executed, with that result: what it had to itself is free for others.
   void Leave(CUresult result);
-  // The driver's number of the device that the calling thread's context is on; -1: it has none.
-  int device() const;
-  // The context of its request; 0: none.
-  WireHandle context() const;
-  // The stream that its request has named first, as far as it is known; none, or the legacy stream: all zero.
-  Found stream() const;
+  // Of the calling thread's request.
+  static const Whereabouts& whereabouts() { return whereabouts_; }
   // The request's caller has the answer: what the request used may end.
   void EndRequest() { handles_.EndRequest(); }
   bool UsesMany() { return handles_.UsesMany(); }
@@ -128,6 +131,8 @@ class Objects {
   Found OwnerOfPart(Found part) const;
   void Remember();
   CUresult EndInBooks(std::span<const HandleTable::Ended> ended, const HandleTable::Call& call);
+
+  static constinit thread_local inline Whereabouts whereabouts_;
 
   HandleTable handles_;
   ExclusiveUses exclusive_;

@@ -87,7 +87,6 @@ void Dispatcher::Run() {
       SetDispatched(header.sequence + 1);
     }
     transport_.DoneMain();
-    if (unsettled_ == 0) session_.objects().EndRequest();
   }
 }
 

@@ -33,7 +33,7 @@ CUresult Session::Execute(Request& request) {
   if (const CUresult result = objects_.Enter(request.header)) return result;
   const size_t op = request.header.op;
   const bool submits = TraitsOf(static_cast<Op>(op)).Has(traits::kSubmits);
-  Submissions::Entrance* const entrance = submits ? submissions_.Find(objects_) : nullptr;
+  Submissions::Entrance* const entrance = submits ? submissions_.Find() : nullptr;
   if (entrance != nullptr && !submissions_.Enter(*entrance, objects_, stop_)) return CUDA_ERROR_DEINITIALIZED;
   const Handler handler = op < handlers_.size() ? handlers_[op] : nullptr;
   const CUresult result = handler != nullptr

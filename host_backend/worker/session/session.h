@@ -107,10 +107,10 @@ class Session {
   CUresult CopyInPieces(bool to_device, uint64_t bytes, CUstream stream, bool waits, Copy copy) {
     const uint32_t direction = to_device ? kToDevice : kToHost;
     for (uint64_t at = 0;;) {
-      const uint64_t piece = submissions_.EnterLink(objects_, direction, bytes - at, false, stream, stop_);
+      const uint64_t piece = submissions_.EnterLink(direction, bytes - at, false, stream, stop_);
       if (piece == 0 && bytes != 0) return CUDA_ERROR_DEINITIALIZED;
       const CUresult result = copy(at, piece);
-      submissions_.LeaveLink(objects_, direction, piece, stream, waits || result != CUDA_SUCCESS);
+      submissions_.LeaveLink(direction, piece, stream, waits || result != CUDA_SUCCESS);
       at += piece;
       if (result != CUDA_SUCCESS || at >= bytes) return result;
     }
@@ -119,10 +119,10 @@ class Session {
   template <class Copy>
   CUresult CopyAtOnce(bool to_device, uint64_t bytes, CUstream stream, bool waits, Copy copy) {
     const uint32_t direction = to_device ? kToDevice : kToHost;
-    if (submissions_.EnterLink(objects_, direction, bytes, true, stream, stop_) < bytes)
+    if (submissions_.EnterLink(direction, bytes, true, stream, stop_) < bytes)
       return CUDA_ERROR_DEINITIALIZED;
     const CUresult result = copy();
-    submissions_.LeaveLink(objects_, direction, bytes, stream, waits || result != CUDA_SUCCESS);
+    submissions_.LeaveLink(direction, bytes, stream, waits || result != CUDA_SUCCESS);
     return result;
   }
   // What kernels have printed, and what the driver has logged.

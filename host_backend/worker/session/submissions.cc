@@ -39,7 +39,7 @@ constinit thread_local Place place;
 
 // A stream that captures takes no mark: that would become a node of the program's graph.
 bool IsCapturing(CUstream stream) {
-  if (!TheCaptures().any()) return false;
+  if (!Captures::Any()) return false;
   const OwnCalls own_calls;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   const Driver& driver = TheDriver();
@@ -172,15 +172,15 @@ void Submissions::Prepare(CUcontext context) {
   TheDriver().cuCtxSetCurrent(nullptr);
 }
 
-bool Submissions::WentHere(const Entrance& at, const Objects& objects) {
-  const WireHandle stream = objects.stream().wire;
-  return last.stream == stream && last.device == objects.device() &&
-         at.last_stream.load(std::memory_order_relaxed) == stream &&
-         at.last_context.load(std::memory_order_relaxed) == objects.context();
+bool Submissions::WentHere(const Entrance& at) {
+  const Whereabouts& here = Objects::whereabouts();
+  return last.stream == here.stream.wire && last.device == here.device &&
+         at.last_stream.load(std::memory_order_relaxed) == here.stream.wire &&
+         at.last_context.load(std::memory_order_relaxed) == here.context;
 }
 
 bool Submissions::Await(const Entrance& at, Objects& objects, const std::atomic<bool>& stop) {
-  const bool here = last.device == objects.device();
+  const bool here = last.device == Objects::whereabouts().device;
   place = here ? Place{.objects = &objects, .stream = last.stream} : Place{};
   const bool passes = at.gate->Await(stop);
   place = {};
@@ -188,11 +188,12 @@ bool Submissions::Await(const Entrance& at, Objects& objects, const std::atomic<
 }
 
 void Submissions::LeaveSlowly(Entrance& at, Objects& objects, bool goes_on, CUresult result) {
-  const Last now{objects.device(), objects.stream().wire};
+  const Whereabouts& here = Objects::whereabouts();
+  const Last now{here.device, here.stream.wire};
   if (goes_on && unsettled_ != nullptr && (last.device != now.device || last.stream != now.stream))
     MarkUnsettled(objects);
   last = now;
-  at.last_context.store(objects.context(), std::memory_order_relaxed);
+  at.last_context.store(here.context, std::memory_order_relaxed);
   at.last_stream.store(now.stream, std::memory_order_relaxed);
   place = {.objects = &objects, .stream = now.stream};
   at.gate->Leave(goes_on);
@@ -237,7 +238,7 @@ void Submissions::FollowNews(Door& door, const GrantWords& grant) {
   header.context = door.entrance.last_context.load(std::memory_order_relaxed);
   objects.BeginRequest();
   std::atomic_thread_fence(std::memory_order_seq_cst);  // as Objects::BeginRequest wants
-  if (header.context != 0 && objects.Enter(header) == CUDA_SUCCESS && !TheCaptures().any()) {
+  if (header.context != 0 && objects.Enter(header) == CUDA_SUCCESS && !Captures::Any()) {
     place = {.objects = &objects, .stream = door.entrance.last_stream.load(std::memory_order_relaxed)};
     door.gate.MarkQueued();
     place = {};
@@ -268,13 +269,13 @@ void Submissions::MarkUnsettled(Objects& objects) {
   unsettled_ = nullptr;
 }
 
-CUresult Submissions::WriteWord(Objects& objects, bool goes_on, CUstream stream, CUdeviceptr word,
-                                uint64_t value) {
+CUresult Submissions::WriteWord(bool goes_on, CUstream stream, CUdeviceptr word, uint64_t value) {
   const Driver& driver = TheDriver();
   Door* const door = goes_on ? unsettled_ : nullptr;
   std::optional<Gate::Mark> mark;
-  if (door != nullptr && last.stream == objects.stream().wire && last.device == objects.device() &&
-      Has(driver.cuStreamBatchMemOp_v2) && !TheCaptures().any() && door->Register())
+  if (door != nullptr && last.stream == Objects::whereabouts().stream.wire &&
+      last.device == Objects::whereabouts().device && Has(driver.cuStreamBatchMemOp_v2) &&
+      !Captures::Any() && door->Register())
     mark = door->gate.TakeMark();
   if (!mark) return driver.cuStreamWriteValue64_v2(stream, word, value, CU_STREAM_WRITE_VALUE_DEFAULT);
   unsettled_ = nullptr;
@@ -291,9 +292,9 @@ CUresult Submissions::WriteWord(Objects& objects, bool goes_on, CUstream stream,
 }
 
 // What is captured is not copied now.
-uint64_t Submissions::EnterLink(Objects& objects, uint32_t direction, uint64_t bytes, bool whole,
-                                CUstream stream, const std::atomic<bool>& stop) {
-  Door* const door = DoorOf(objects);
+uint64_t Submissions::EnterLink(uint32_t direction, uint64_t bytes, bool whole, CUstream stream,
+                                const std::atomic<bool>& stop) {
+  Door* const door = DoorOfRequest();
   if (door == nullptr || IsCapturing(stream)) return bytes;
   place = {.known = &stream};
   LinkGate& gate = door->link;
@@ -303,9 +304,8 @@ uint64_t Submissions::EnterLink(Objects& objects, uint32_t direction, uint64_t b
   return piece;
 }
 
-void Submissions::LeaveLink(Objects& objects, uint32_t direction, uint64_t bytes, CUstream stream,
-                            bool done) {
-  Door* const door = DoorOf(objects);
+void Submissions::LeaveLink(uint32_t direction, uint64_t bytes, CUstream stream, bool done) {
+  Door* const door = DoorOfRequest();
   if (door == nullptr || IsCapturing(stream)) return;
   place = {.known = &stream};
   door->link.Leave(direction, bytes, done);

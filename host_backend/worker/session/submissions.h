@@ -48,8 +48,8 @@ class Submissions {
     // Where the last record went, for a mark behind all that passed while nobody else wanted the GPU.
     std::atomic<WireHandle> last_context{0}, last_stream{0};
   };
-  Entrance* Find(const Objects& objects) {
-    const int device = objects.device();
+  Entrance* Find() {
+    const int device = Objects::whereabouts().device;
     if (device < 0 || device >= static_cast<int>(kAccountDevices)) return nullptr;
     return entrances_[device].gate != nullptr ? &entrances_[device] : nullptr;
   }
@@ -59,8 +59,7 @@ class Submissions {
   }
   // After it, with its result. `goes_on`: the thread calls Settle before it waits for a request.
   void Leave(Entrance& at, Objects& objects, bool goes_on, CUresult result) {
-    if (result == CUDA_SUCCESS && at.gate->IsOpen() && !at.gate->HasUnmarked() && WentHere(at, objects))
-        [[likely]]
+    if (result == CUDA_SUCCESS && at.gate->IsOpen() && !at.gate->HasUnmarked() && WentHere(at)) [[likely]]
       return;
     LeaveSlowly(at, objects, goes_on, result);
   }
@@ -77,26 +76,26 @@ class Submissions {
 
   // Has the GPU write the word in that stream, and a mark in the same call if one is due and the thread `goes_on`. What
   // the driver answers.
-  CUresult WriteWord(Objects& objects, bool goes_on, CUstream stream, CUdeviceptr word, uint64_t value);
+  CUresult WriteWord(bool goes_on, CUstream stream, CUdeviceptr word, uint64_t value);
 
   // Before a copy of the calling thread between host and device in that stream: how many of its bytes may go now, from the first
   // on; with `whole` all of them at once. 0: `stop` became true.
-  uint64_t EnterLink(Objects& objects, uint32_t direction, uint64_t bytes, bool whole, CUstream stream,
+  uint64_t EnterLink(uint32_t direction, uint64_t bytes, bool whole, CUstream stream,
                      const std::atomic<bool>& stop);
   // After each piece. `done`: it is copied already, or has failed.
-  void LeaveLink(Objects& objects, uint32_t direction, uint64_t bytes, CUstream stream, bool done);
+  void LeaveLink(uint32_t direction, uint64_t bytes, CUstream stream, bool done);
 
   // The driver is about to end that context, or has lost it.
   void ContextEnds(CUcontext context);
 
  private:
   struct Door;
-  Door* DoorOf(Objects& objects) const {
-    const int device = objects.device();
+  Door* DoorOfRequest() const {
+    const int device = Objects::whereabouts().device;
     return device < 0 || device >= static_cast<int>(kAccountDevices) ? nullptr : doors_[device].get();
   }
   // Whether the last record that passed there was the calling thread's, of the context and stream of its request.
-  static bool WentHere(const Entrance& at, const Objects& objects);
+  static bool WentHere(const Entrance& at);
   static bool Await(const Entrance& at, Objects& objects, const std::atomic<bool>& stop);
   void LeaveSlowly(Entrance& at, Objects& objects, bool goes_on, CUresult result);
   bool HasUnsettled() const;
