@@ -274,8 +274,8 @@ CUresult Submissions::WriteWord(bool goes_on, CUstream stream, CUdeviceptr word,
   Door* const door = goes_on ? unsettled_ : nullptr;
   std::optional<Gate::Mark> mark;
   if (door != nullptr && last.stream == Objects::whereabouts().stream.wire &&
-      last.device == Objects::whereabouts().device && Has(driver.cuStreamBatchMemOp_v2) &&
-      !Captures::Any() && door->Register())
+      last.device == Objects::whereabouts().device && Has(driver.cuStreamBatchMemOp_v2) && !Captures::Any() &&
+      door->Register())
     mark = door->gate.TakeMark();
   if (!mark) return driver.cuStreamWriteValue64_v2(stream, word, value, CU_STREAM_WRITE_VALUE_DEFAULT);
   unsettled_ = nullptr;
