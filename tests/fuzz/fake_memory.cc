@@ -5,6 +5,7 @@
 // was offered. Managed memory is this process's own, as natively, and poisoned where none was allocated.
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "tests/fuzz/fake_objects.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/guarded_buffer.h"
+#include "tests/fuzz/worker_setup.h"
 
 namespace causeway::fuzz {
 namespace {
@@ -399,10 +401,32 @@ CUresult LinkComplete(CUlinkState link, void** image, size_t* bytes) {
   return ByChance(8) ? CUDA_ERROR_INVALID_PTX : CUDA_SUCCESS;
 }
 
+// A mark is written at once, as by a GPU that is idle, unless the call fails.
+decltype(&::cuStreamWriteValue32_v2) write_other_word;
+CUresult WriteWord(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned flags) {
+  if (!IsMarkWord(address)) return write_other_word(stream, address, value, flags);
+  if (stream != nullptr) RequireFakeObject("cuStreamWriteValue32", HandleKind::kStream, stream);
+  if (ByChance(16)) return SomeError();
+  reinterpret_cast<std::atomic<uint32_t>*>(address)->store(value);
+  return CUDA_SUCCESS;
+}
+decltype(&::cuStreamBatchMemOp_v2) run_other_batch;
+CUresult WriteWords(CUstream stream, unsigned count, CUstreamBatchMemOpParams* each, unsigned flags) {
+  const bool has_mark = count == 2 && each[1].operation == CU_STREAM_MEM_OP_WRITE_VALUE_32 &&
+                        IsMarkWord(each[1].writeValue.address);
+  const CUresult result = run_other_batch(stream, has_mark ? 1 : count, each, flags);
+  if (!has_mark || result != CUDA_SUCCESS) return result;
+  return WriteWord(stream, each[1].writeValue.address, each[1].writeValue.value, 0);
+}
+
 }  // namespace
 
 void InstallFakeMemory() {
   host::Driver& driver = host::DriverToFill();
+  write_other_word = driver.cuStreamWriteValue32_v2;
+  run_other_batch = driver.cuStreamBatchMemOp_v2;
+  driver.cuStreamWriteValue32_v2 = WriteWord;
+  driver.cuStreamBatchMemOp_v2 = WriteWords;
   driver.cuMemHostRegister_v2 = Register;
   driver.cuMemHostUnregister = Unregister;
   driver.cuMemHostGetDevicePointer_v2 = DevicePointer;

@@ -165,6 +165,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto session = causeway::host::MakeSession(std::make_unique<SilentTransport>(prefix.over_tcp != 1),
                                                      TheRegion().view());
     session->set_daemon(&TheFakeDaemon());
+    worker.TakeTurns(*session);
     causeway::RecordHeader none{};
     session->objects().Enter(none);  // this thread may hold the last input's context
     Places places;

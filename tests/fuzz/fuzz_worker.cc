@@ -284,6 +284,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     ScriptTransport& transport = *owned;
     const auto session = causeway::host::MakeSession(std::move(owned), TheRegion().view());
     session->set_daemon(&TheFakeDaemon());
+    worker.TakeTurns(*session);
     SetSessionOfThreads(session.get());
     auto& channels = session->part<causeway::host::Channels>();
     channels.Open(0);

@@ -4,7 +4,9 @@
 #include <sys/mman.h>
 
 #include <new>
+#include <utility>
 
+#include "host_backend/common/monotonic.h"
 #include "host_backend/worker/accounting/accounting.h"
 #include "host_backend/worker/driver/capture.h"
 #include "host_backend/worker/driver/host_nodes.h"
@@ -58,7 +60,7 @@ AccountPage& ThePageOfNoSession() {
 
 }  // namespace
 
-OneWorker::OneWorker(const ScriptPrefix& prefix) {
+OneWorker::OneWorker(const ScriptPrefix& prefix) : seed_(prefix.seed) {
   if (prefix.limited == 0) return;
   // One in some VMs has a limit, which another worker's memory has nearly reached or not.
   AccountPage& page = ThePage();
@@ -76,6 +78,53 @@ OneWorker::~OneWorker() {
   ThePage().Close(kOtherCell);
   ThePageOfNoSession().Close(kOwnCell);
   TheRegion().EndInput();
+}
+
+// What waits passes when the daemon was last seen for too long, which is soon; a thread that sleeps looks every 5 ms, so few inputs wait.
+void OneWorker::TakeTurns(host::Session& session) const {
+  uint64_t choice = seed_ * 0x9e3779b97f4a7c15u >> 32;
+  const auto choose = [&choice](uint32_t of) { return std::exchange(choice, choice / of) % of; };
+  if (choose(2) == 0) return;
+  static constexpr Grant kGrants[] = {Grant::kAsleep, Grant::kOpen, Grant::kTurn, Grant::kBeside};
+  static constexpr LinkGrant kLinkGrants[] = {LinkGrant::kAsleep, LinkGrant::kOpen, LinkGrant::kWindow};
+  const bool waits = choose(16) == 0;
+  const Grant turn = waits ? (choose(2) == 0 ? Grant::kClosed : Grant::kSoon) : kGrants[choose(4)];
+  const LinkGrant copies = waits ? LinkGrant::kClosed : kLinkGrants[choose(3)];
+  AccountPage& page = ThePage();
+  host::TheAccounting().Attach(&page, kOwnCell);
+  constexpr uint64_t kSoonNs = 200'000;
+  const uint64_t seen_ns = MonotonicNs() - (waits ? kGrantLifeNs - kSoonNs : 0);
+  for (const int place : host::TheAccounting().places()) {
+    if (place == kNoDevice) continue;
+    GrantWords* const grant = page.MakeGrantOn(page.cell(kOwnCell).device[place].load());
+    Require(grant != nullptr);
+    grant->grant = uint32_t(turn);
+    grant->seen_ns = seen_ns;
+    grant->queue_us = uint32_t(choose(2)) * 1000;
+    ++grant->openings;
+    LinkGrantWords& link = page.LinkOf(*grant);
+    for (const uint32_t direction : {kToDevice, kToHost}) {
+      link.grant[direction] = uint32_t(copies);
+      link.window_kib[direction] = uint32_t(choose(2)) * 64;
+    }
+    link.seen_ns = seen_ns;
+  }
+  session.submissions().Attach(&page, kOwnCell, host::TheAccounting().places(), [] {});
+}
+
+bool IsMarkWord(CUdeviceptr address) {
+  const TurnCell& cell = ThePage().turn_cell(kOwnCell);
+  const auto begin = reinterpret_cast<CUdeviceptr>(&cell);
+  if (address < begin || address >= begin + sizeof cell || address % sizeof(uint32_t) != 0) return false;
+  const auto in = [address](const auto& words) {
+    const auto at = reinterpret_cast<CUdeviceptr>(&words);
+    return address >= at && address < at + sizeof words;
+  };
+  for (const TurnWords& turn : cell.turns)
+    if (in(turn.done)) return true;
+  for (const LinkWords& link : cell.links)
+    if (in(link.done)) return true;
+  return false;
 }
 
 }  // namespace causeway::fuzz

@@ -15,7 +15,16 @@ class OneWorker {
   ~OneWorker();
   OneWorker(const OneWorker&) = delete;
   OneWorker& operator=(const OneWorker&) = delete;
+
+  // In half of the inputs the session's gates follow a daemon that grants this or that, by the seed.
+  void TakeTurns(host::Session& session) const;
+
+ private:
+  const uint64_t seed_;
 };
+
+// Whether that is a mark's word of the worker's own page of turns, which the GPU writes.
+bool IsMarkWord(CUdeviceptr address);
 
 // The daemon, for what processes share and for images that are kept (fake_daemon.cc, in place of the worker's
 // questions on its control socket). A token means what was shared last of its kind, so that recorded ones
