@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The TCP transport's server against any bytes on its connection, and its client against any host.
+// The TCP transport's server against any bytes on its connection, its client against any host, and one against the other.
 //
-// Input: byte 0 chooses the side, the link that has a thread of its own, and whether both sides may compress, then a script of frames.
+// Input: byte 0 chooses the side, the link that has a thread of its own, and whether both sides may compress, then a script of frames, or
+// of what a client sends to a server.
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstring>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -97,6 +100,109 @@ void Client(Input& input, bool compresses) {
   close(pair[0]);
 }
 
+// Bytes that shrink to nearly nothing, or not at all, by their seed.
+std::byte PatternAt(uint8_t seed, size_t at) {
+  return std::byte(seed % 2 == 0 ? seed : (seed + at * 2654435761u) >> 13);
+}
+void MakePattern(uint8_t seed, std::span<std::byte> out) {
+  for (size_t at = 0; at < out.size(); ++at) out[at] = PatternAt(seed, at);
+}
+void RequirePattern(uint8_t seed, std::span<const std::byte> bytes) {
+  for (size_t at = 0; at < bytes.size(); ++at) Require(bytes[at] == PatternAt(seed, at));
+}
+
+// Behind each request's header is the seed of the bytes that it lends; what comes back has the next one.
+void AnswerAll(TcpServer& server) {
+  std::span<const std::byte> record;
+  while (server.ReceiveRequest(0, &record) == ReceiveStatus::kRecord) {
+    const auto header = ReadHeader<RecordHeader>(record);
+    Require(record.size() == sizeof header + 1);
+    const auto seed = uint8_t(record[sizeof header]);
+    const std::span<std::byte> bulk = server.BulkOf(0, header);
+    Require(bulk.size() == header.bulk_bytes);
+    if ((header.flags & kBulkToHost) != 0) RequirePattern(seed, bulk);
+    if ((header.flags & kBulkToGuest) != 0) MakePattern(uint8_t(seed + 1), bulk);
+    std::byte* const reply = server.ReserveReply(0, sizeof header);
+    if (reply == nullptr) return;
+    RecordHeader answer{};
+    answer.bulk_bytes = header.bulk_bytes;
+    std::memcpy(reply, &answer, sizeof answer);
+    server.DoneRequest(0);
+    server.PublishReply(0, sizeof answer);
+  }
+}
+
+void Ask(TcpClient& client, Input& input, std::vector<std::byte>& own) {
+  constexpr uint32_t kLarge = 80u << 10;  // a sample is compressed, and then the rest
+  const uint8_t choice = input.Byte(), seed = input.Byte();
+  RecordHeader header{};
+  header.op = 1;
+  header.flags = uint16_t(choice % 4 << 2);
+  header.bulk_offset = choice / 4 % kBulkBuffers;
+  const bool lends = (header.flags & (kBulkToHost | kBulkToGuest)) != 0;
+  if (lends) header.bulk_bytes = choice >= 224 ? kLarge + seed : 1 + seed;
+  own.resize(kLarge + 256);
+  std::span<std::byte> bulk(
+      choice % 32 < 16 || !lends ? own.data() : client.BulkBuffer(uint32_t(header.bulk_offset)),
+      header.bulk_bytes);
+  if ((header.flags & kBulkToHost) != 0) MakePattern(seed, bulk);
+  std::byte* const request = client.ReserveRequest(0, sizeof header + 1);
+  if (request == nullptr) return;
+  if (lends && bulk.data() == own.data()) client.LendOwn(0, own.data());
+  std::memcpy(request, &header, sizeof header);
+  request[sizeof header] = std::byte(seed);
+  client.PublishRequest(0, sizeof header + 1);
+  const auto reply = client.AwaitReply(0);
+  Require(reply.size() == sizeof header && client.LossReason().empty());
+  if ((header.flags & kBulkToGuest) != 0) RequirePattern(uint8_t(seed + 1), bulk);
+}
+
+void Post(TcpClient& client, std::mutex& main, size_t bytes) {
+  std::unique_lock lock(main);
+  std::byte* const record = client.ReserveMain(bytes, lock);
+  Require(record != nullptr);
+  std::memset(record, 0, bytes);
+  PostedHeader header{};
+  header.op = 1;
+  std::memcpy(record, &header, sizeof header);
+  client.PublishMain(bytes);
+}
+
+// A link so slow that compressing pays wherever bytes shrink.
+void Pair(Input& input, bool compresses) {
+  int pair[2];
+  Require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+  static auto& flight = *new FlightImage{};
+  constexpr uint64_t kSlowLink = 1'000'000;
+  const Compression compression{compresses, kSlowLink};
+  TcpServer server(pair[1], &flight, nullptr, {}, compression);
+  uint64_t executed = 0, posted = 0;
+  std::thread dispatcher([&] {
+    std::span<const std::byte> record;
+    for (; server.ReceiveMain(&record) == ReceiveStatus::kRecord; ++executed) {
+      if (record.size() % 64 == 0) server.PostAsyncError(1);
+      server.DoneMain();
+    }
+  });
+  std::thread channel([&] { AnswerAll(server); });
+  {
+    TcpClient client(pair[0], nullptr, {}, compression);
+    std::mutex main;
+    std::vector<std::byte> own;
+    while (!input.empty()) {
+      const uint8_t choice = input.Byte();
+      for (uint32_t times = choice % 2 == 0 ? 1 + choice / 16 : 0; times > 0; --times, ++posted)
+        Post(client, main, sizeof(PostedHeader) + choice * (choice % 8 == 0 ? 64u : 1u));
+      if (choice % 2 != 0) Ask(client, input, own);
+    }
+    if (posted != 0)
+      Ask(client, input, own);  // its reply comes behind all that was posted, as far as that was read
+  }
+  dispatcher.join();
+  channel.join();
+  Require(executed <= posted);
+}
+
 }  // namespace
 }  // namespace causeway
 
@@ -104,7 +210,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   causeway::fuzz::Input input(data, size);
   const uint8_t choice = input.Byte();
   const bool compresses = choice >= 128;
-  if (choice % 4 == 0) {
+  if (choice % 16 == 1) {
+    causeway::Pair(input, compresses);
+  } else if (choice % 4 == 0) {
     causeway::Client(input, compresses);
   } else {
     causeway::Server(input, choice / 4, compresses);
