@@ -91,7 +91,21 @@ void ReadAnswer(Input& input) {
     const uint64_t magic = kResumeMagic;
     std::memcpy(reply.text, &magic, sizeof magic);
   }
-  if (const auto grant = GrantOf(reply)) Require(grant->grace_s != 0 && grant->grace_s <= kMaxResumeGraceS);
+  const auto grant = GrantOf(reply);
+  if (grant) Require(grant->grace_s != 0 && grant->grace_s <= kMaxResumeGraceS);
+  const bool compresses = GrantsCompression(reply);
+  LocalReply same{};
+  same.accepted = 1;
+  if (grant) PutGrant(grant->token, grant->grace_s, &same);
+  if (compresses) PutCompression(&same);
+  const auto again = GrantOf(same);
+  Require(again.has_value() == grant.has_value() && GrantsCompression(same) == compresses);
+  if (grant) Require(SameToken(again->token, grant->token) && again->grace_s == grant->grace_s);
+  OpenBlock block{};
+  const ResumeRequest request{grant ? grant->token : SessionToken{}, input.Byte(), input.Word()};
+  PutRequest(request, &block);
+  Require(std::memcmp(&request, block.reserved, sizeof request) == 0 &&
+          RequestOf(block).received == request.received);
 }
 
 std::pair<int, int> Pair() {

@@ -133,7 +133,7 @@ void AnswerAll(TcpServer& server) {
 }
 
 void Ask(TcpClient& client, Input& input, std::vector<std::byte>& own) {
-  constexpr uint32_t kLarge = 80u << 10;  // a sample is compressed, and then the rest
+  constexpr uint32_t kLarge = 300u << 10;  // a sample is compressed, then the rest, and its arrival measured
   const uint8_t choice = input.Byte(), seed = input.Byte();
   RecordHeader header{};
   header.op = 1;
