@@ -29,7 +29,9 @@ namespace {
 
 using daemon::LogLevel;
 
-constexpr int64_t kTellAgainMs = 1000, kWatchAgainMs = 1000;
+constexpr int64_t kTellAgainMs = 1000;
+constexpr std::chrono::seconds kWatchAgain{1};
+constexpr int64_t kSameFolderMs = 4000;  // while somebody has a session
 constexpr std::chrono::seconds kRefusedLimit{15};
 constexpr size_t kMostTold = 1000;  // at once: far less than a socket holds
 constexpr int kMostAccepts = 16;    // before others get their turn
@@ -128,7 +130,7 @@ std::string Listener::Start() {
   // Its processes know what is secret; nobody else of this user looks into it.
   prctl(PR_SET_DUMPABLE, 0);
   if (std::string problem = WatchKeys(); !problem.empty()) return problem;
-  ReadKeys();
+  ReadKeys(true);
   for (const auto& [address, port] : config_.tls.listen)
     if (std::string problem = Listen(address, port); !problem.empty()) return problem;
   return {};
@@ -169,14 +171,26 @@ std::string Listener::WatchKeys() {
   keys_changed_.reset(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   constexpr uint32_t kChanges = IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE | IN_CLOSE_WRITE | IN_ATTRIB |
                                 IN_DELETE_SELF | IN_MOVE_SELF | IN_ONLYDIR;
-  if (keys_changed_ && inotify_add_watch(keys_changed_.get(), config_.tls.keys.c_str(), kChanges) >= 0)
+  if (keys_changed_ && inotify_add_watch(keys_changed_.get(), config_.tls.keys.c_str(), kChanges) >= 0 &&
+      stat(config_.tls.keys.c_str(), &watched_) == 0) {
+    look_again_ = Clock::time_point::max();
     return {};
-  return "The folder of keys " + config_.tls.keys + " cannot be watched: " + ErrnoText() +
-         "; `causeway keys create` makes it, [tls] keys in the configuration names another one.";
+  }
+  std::string problem =
+      "The folder of keys " + config_.tls.keys + " cannot be watched: " + ErrnoText() +
+      "; `causeway keys create` makes it, [tls] keys in the configuration names another one.";
+  LookAgainSoon();
+  return problem;
 }
 
-// False: the folder itself is another one, or none.
+void Listener::LookAgainSoon() {
+  keys_changed_.reset();
+  look_again_ = Clock::now() + kWatchAgain;
+}
+
+// False: it may be another folder by now, or none.
 bool Listener::TakeChanges() {
+  constexpr uint32_t kOther = IN_DELETE_SELF | IN_MOVE_SELF | IN_IGNORED | IN_UNMOUNT | IN_Q_OVERFLOW;
   alignas(inotify_event) char events[4096];
   bool same = true;
   for (;;) {
@@ -185,39 +199,58 @@ bool Listener::TakeChanges() {
     if (got <= 0) return same;
     for (ssize_t at = 0; at < got;) {
       const auto& event = reinterpret_cast<const inotify_event&>(events[at]);
-      same &= (event.mask & (IN_DELETE_SELF | IN_MOVE_SELF | IN_IGNORED | IN_UNMOUNT)) == 0;
+      same &= (event.mask & kOther) == 0;
       at += ssize_t(sizeof event + event.len);
     }
   }
 }
 
-void Listener::WatchAgain() {
-  const std::string problem = WatchKeys();
-  if (!problem.empty()) keys_changed_.reset();
-  if (!problem.empty() && !is_unwatched_) daemon::LogWarning(problem);
-  if (problem.empty()) daemon::LogInfo("The folder of keys " + config_.tls.keys + " is another one now");
-  is_unwatched_ = !problem.empty();
+// Nothing tells that a folder above it was renamed, or a link on the way to it changed.
+bool Listener::IsSameFolder() const {
+  struct stat now {};
+  return stat(config_.tls.keys.c_str(), &now) == 0 && now.st_dev == watched_.st_dev &&
+         now.st_ino == watched_.st_ino;
 }
 
-void Listener::ReadKeys() {
+void Listener::LookAtKeys(bool changed) {
+  if (look_again_ == Clock::time_point::max()) {
+    if ((changed && !TakeChanges()) || !IsSameFolder()) return LookAgainSoon();
+    if (changed) ReadKeys(false);
+    return;
+  }
+  if (Clock::now() < look_again_) return;
+  const std::string problem = WatchKeys();
+  if (problem.empty()) daemon::LogInfo("The folder of keys " + config_.tls.keys + " is watched again");
+  if (!problem.empty() && problem != problem_) daemon::LogWarning(problem);
+  problem_ = problem;
+  ReadKeys(true);
+}
+
+// What cannot be read is believed when it was looked at twice.
+void Listener::ReadKeys(bool again) {
   std::vector<std::string> problems;
-  std::vector<NamedKey> none;
-  auto keys = ListKeys(config_.tls.keys, &problems);
+  auto listed = ListKeys(config_.tls.keys, &problems);
+  if (!listed.ok() && !again) return LookAgainSoon();
+  if (!listed.ok()) problems.push_back(listed.error());
+  const size_t before = keys_.size();
   keys_.clear();
-  if (!keys.ok()) problems.push_back(keys.error());
-  for (const std::string& problem : problems) daemon::LogWarning(problem);
-  if (!keys.ok() && !is_unwatched_) return;
-  for (NamedKey& key : keys.ok() ? keys.value() : none) {
+  std::vector<NamedKey> keys;
+  if (listed.ok()) keys = std::move(listed.value());
+  for (NamedKey& key : keys) {
     key.key.secret.fill(0);  // read again when a peer names the key
     const std::string id = key.key.id;
     const auto [known, is_new] = keys_.try_emplace(id, key);
     if (is_new) continue;
     // Two files may hold the same key. The listener accepts it only while both files do, so that revoking either file ends the key.
     if (GoodUntil(key.key) < GoodUntil(known->second.key)) known->second = std::move(key);
-    daemon::LogWarning("Two files in " + config_.tls.keys + " have the key with id " + id +
+    problems.push_back("Two files in " + config_.tls.keys + " have the key with id " + id +
                        "; the one that ends first counts.");
   }
-  daemon::LogInfo(std::to_string(keys_.size()) + " keys are known");
+  // While the folder cannot be watched it is read each second.
+  if (problem_.empty() || keys_.size() != before) {
+    for (const std::string& problem : problems) daemon::LogWarning(problem);
+    daemon::LogInfo(std::to_string(keys_.size()) + " keys are known");
+  }
   TellEndedKeys();
 }
 
@@ -254,7 +287,9 @@ int Listener::WaitMs() const {
   }
   if (next_end_ != kNever) at_most((next_end_ - std::time(nullptr)) * 1000);
   if (!ended_.empty()) at_most(kTellAgainMs);
-  if (is_unwatched_) at_most(kWatchAgainMs);
+  if (look_again_ != Clock::time_point::max())
+    at_most(std::chrono::ceil<std::chrono::milliseconds>(look_again_ - Clock::now()).count());
+  if (!connections_.empty()) at_most(kSameFolderMs);
   return int(wait);
 }
 
@@ -266,10 +301,7 @@ void Listener::Wait() {
   if (poll(ready.data(), ready.size(), WaitMs()) < 0) return;
   signalfd_siginfo signal_info{};
   if (ready[0].revents != 0 && read(signals_.get(), &signal_info, sizeof signal_info) > 0) stopping_ = true;
-  const bool changed = ready[1].revents != 0, was_unwatched = is_unwatched_;
-  if (was_unwatched || (changed && !TakeChanges())) WatchAgain();
-  // A folder that is being replaced is missing for a moment: what that says of the keys is believed after kWatchAgainMs.
-  if (was_unwatched ? !is_unwatched_ || !keys_.empty() : changed && !is_unwatched_) ReadKeys();
+  LookAtKeys(ready[1].revents != 0);
   size_t at = first;
   for (auto connection = connections_.begin(); connection != connections_.end(); ++at) {
     const auto current = connection++;

@@ -9,6 +9,7 @@
 // lines of the log a second.
 #pragma once
 #include <netinet/in.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <list>
@@ -59,9 +60,12 @@ class Listener {
   std::string Listen(const std::string& address, uint16_t port);
   std::string WatchKeys();
   bool TakeChanges();
-  // Of a folder that was replaced or removed: no key is good until there is one again.
-  void WatchAgain();
-  void ReadKeys();
+  bool IsSameFolder() const;
+  // Reads the keys where something has changed. A folder that was replaced, removed or cannot be read is looked at again after kWatchAgain:
+  // it may be about to be filled. What it then has counts; where there is none, no key is good.
+  void LookAtKeys(bool changed);
+  void LookAgainSoon();
+  void ReadKeys(bool again);
   // Tells the daemon of keys that have ended since it was told, or of all of them; what cannot be told now is told later.
   void TellEndedKeys();
   int WaitMs() const;
@@ -87,9 +91,11 @@ class Listener {
   std::vector<UniqueFd> listeners_;
   UniqueFd signals_, keys_changed_;
   bool stopping_ = false;
-  bool is_unwatched_ = false;             // the folder of keys is not there, or cannot be watched
-  std::map<std::string, NamedKey> keys_;  // by their ids, and without their secrets
-  std::set<std::string> good_;            // the ids of those that were good when the daemon was told last
+  struct stat watched_ {};                                   // the folder of keys
+  Clock::time_point look_again_ = Clock::time_point::max();  // max(): it is watched
+  std::string problem_;                                      // why it cannot be watched
+  std::map<std::string, NamedKey> keys_;                     // by their ids, and without their secrets
+  std::set<std::string> good_;  // the ids of those that were good when the daemon was told last
   static constexpr int64_t kNever = INT64_MAX;
   int64_t next_end_ = kNever;    // when the next of good_ expires, in seconds since 1970
   bool told_ = false;            // it was told at all

@@ -171,7 +171,7 @@ class CutsTest(unittest.TestCase):
         program = self.begin(f"tls://127.0.0.1:{host.port}")
         os.rename(keys, f"{keys}.old")
         shutil.copytree(f"{keys}.old", keys)
-        self.await_("the new folder to be seen", lambda: "is another one now" in host.log("causeway-tls"))
+        self.await_("the new folder to be seen", lambda: "is watched again" in host.log("causeway-tls"))
         self.assertEqual(self.state(host), ["serving"])
         host.keys_command("revoke", "guest")
         host.await_sessions(0)
@@ -181,8 +181,24 @@ class CutsTest(unittest.TestCase):
         shutil.rmtree(keys)
         self.await_("the loss to be seen", lambda: "cannot be watched: No such file" in host.log("causeway-tls"))
         shutil.copytree(f"{keys}.old", keys)
-        self.await_("keys to be known again", lambda: host.log("causeway-tls").count("is another one now") == 2)
+        self.await_("keys to be known again", lambda: host.log("causeway-tls").count("is watched again") == 2)
         self.finish(self.begin(f"tls://127.0.0.1:{host.port}"))
+
+    def test_a_link_to_a_folder_of_keys_may_name_another_one(self):
+        host = self.host("wait_for_guests_s = 600\n")
+        keys = pathlib.Path(host.folder) / "keys"
+        for name in ("first", "second"):
+            shutil.copytree(keys, f"{keys}.{name}")
+        os.rename(keys, f"{keys}.old")
+        os.symlink(f"{keys}.first", keys)
+        self.await_("the link to be seen", lambda: "is watched again" in host.log("causeway-tls"))
+        program = self.begin(f"tls://127.0.0.1:{host.port}")
+        os.symlink(f"{keys}.second", f"{keys}.new")
+        os.rename(f"{keys}.new", keys)
+        host.keys_command("revoke", "guest")
+        host.await_sessions(0)
+        program.kill()
+        program.communicate()
 
     def test_a_folder_of_keys_that_is_removed_ends_sessions(self):
         host = self.host("wait_for_guests_s = 600\n")
