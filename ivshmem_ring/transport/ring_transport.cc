@@ -117,7 +117,8 @@ void RingClient::PublishMain(size_t bytes) {
   flight_.Begin(FlightRecorder::kMainLink, message, FlightThread(), now);
 }
 
-// One that gathers is woken for kMostGathered of records as well.
+// One that gathers is woken for kMostGathered of records as well. Where that many come about with a pad at the ring's end it sleeps on, for a
+// millisecond at most.
 void RingClient::WakeDispatcher(size_t bytes) {
   const uint64_t sleep = LoadAcquire(host_->main_waiting);
   if (sleep == static_cast<uint64_t>(DispatcherSleep::kAwake)) return;

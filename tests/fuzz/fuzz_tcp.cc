@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstring>
 #include <mutex>
 #include <string>
@@ -161,7 +162,7 @@ void Post(TcpClient& client, std::mutex& main, size_t bytes) {
   std::unique_lock lock(main);
   std::byte* const record = client.ReserveMain(bytes, lock);
   Require(record != nullptr);
-  std::memset(record, 0, bytes);
+  std::memset(record, int(client.main_sequence() & 0xff), bytes);
   PostedHeader header{};
   header.op = 1;
   std::memcpy(record, &header, sizeof header);
@@ -176,10 +177,14 @@ void Pair(Input& input, bool compresses) {
   constexpr uint64_t kSlowLink = 1'000'000;
   const Compression compression{compresses, kSlowLink};
   TcpServer server(pair[1], &flight, nullptr, {}, compression);
-  uint64_t executed = 0, posted = 0;
+  std::atomic<uint64_t> executed{0};
+  uint64_t posted = 0;
   std::thread dispatcher([&] {
     std::span<const std::byte> record;
     for (; server.ReceiveMain(&record) == ReceiveStatus::kRecord; ++executed) {
+      const auto header = ReadHeader<PostedHeader>(record);
+      Require(header.op == 1 && header.sequence == executed && header.bytes == record.size());
+      for (const std::byte each : record.subspan(sizeof header)) Require(each == std::byte(executed.load()));
       if (record.size() % 64 == 0) server.PostAsyncError(1);
       server.DoneMain();
     }

@@ -61,10 +61,10 @@ AccountPage& ThePageOfNoSession() {
 }  // namespace
 
 OneWorker::OneWorker(const ScriptPrefix& prefix) : seed_(prefix.seed) {
-  if (prefix.limited == 0) return;
-  // One in some VMs has a limit, which another worker's memory has nearly reached or not.
   AccountPage& page = ThePage();
   page.Begin(uint64_t{prefix.limited} << 20);
+  if (prefix.limited == 0) return;
+  // One in some VMs has a limit, which another worker's memory has nearly reached or not.
   host::TheAccounting().Attach(&page, kOwnCell);
   if (prefix.limited % 2 == 0) page.Add(kOtherCell, MemoryKind::kDevice, 0, uint64_t{prefix.limited} << 19);
 }
@@ -80,7 +80,8 @@ OneWorker::~OneWorker() {
   TheRegion().EndInput();
 }
 
-// What waits passes when the daemon was last seen for too long, which is soon; a thread that sleeps looks every 5 ms, so few inputs wait.
+// A record that waits passes when the daemon was last seen too long ago, which is soon. An input that waits takes up to 5 ms for that, so
+// only one in sixteen does.
 void OneWorker::TakeTurns(host::Session& session) const {
   uint64_t choice = seed_ * 0x9e3779b97f4a7c15u >> 32;
   const auto choose = [&choice](uint32_t of) { return std::exchange(choice, choice / of) % of; };

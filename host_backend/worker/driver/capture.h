@@ -12,6 +12,7 @@ namespace causeway::host {
 
 class Captures {
  public:
+  ~Captures() { count_.store(0, std::memory_order_relaxed); }
   // Asked for each request.
   static bool Any() { return count_.load(std::memory_order_relaxed) != 0; }
   struct Capture {

@@ -262,7 +262,10 @@ bool Submissions::WaitsOn(uint64_t* begin) {
   return FreeProcessors() != kCrowded;
 }
 
+// The request that named the stream may have ended.
 void Submissions::MarkUnsettled(Objects& objects) {
+  objects.BeginRequest();
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // as Objects::BeginRequest wants
   place = {.objects = &objects, .stream = last.stream};
   unsettled_->gate.MarkRest();
   place = {};

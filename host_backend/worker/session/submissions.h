@@ -42,18 +42,19 @@ class Submissions {
   // requests.
   void Prepare(CUcontext context);
 
-  // Where a request of the calling thread submits work, when its context is known. Null: nothing waits there.
+  // What each record that submits work to a device looks at.
   struct Entrance {
-    Gate* gate = nullptr;
+    Gate* gate = nullptr;  // null: nothing waits there
     // Where the last record went, for a mark behind all that passed while nobody else wanted the GPU.
     std::atomic<WireHandle> last_context{0}, last_stream{0};
   };
+  // Where a request of the calling thread submits work, when its context is known. Null: nothing waits there.
   Entrance* Find() {
     const int device = Objects::whereabouts().device;
     if (device < 0 || device >= static_cast<int>(kAccountDevices)) return nullptr;
     return entrances_[device].gate != nullptr ? &entrances_[device] : nullptr;
   }
-  // Before it. False: `stop` became true.
+  // Before that request. False: `stop` became true.
   bool Enter(const Entrance& at, Objects& objects, const std::atomic<bool>& stop) {
     return at.gate->EnterOpen() || Await(at, objects, stop);
   }
@@ -63,7 +64,7 @@ class Submissions {
       return;
     LeaveSlowly(at, objects, goes_on, result);
   }
-  // Of a thread that goes on, while its last request has not ended: puts a mark behind what it has submitted, unless
+  // Of a thread that goes on, before its last request ends: puts a mark behind what it has submitted, unless
   // `more` says soon that another record is there, which may take a mark along.
   template <class More>
   void Settle(Objects& objects, More more) {
@@ -94,7 +95,7 @@ class Submissions {
     const int device = Objects::whereabouts().device;
     return device < 0 || device >= static_cast<int>(kAccountDevices) ? nullptr : doors_[device].get();
   }
-  // Whether the last record that passed there was the calling thread's, of the context and stream of its request.
+  // Whether the last record that passed there went where the calling thread's last one did and its request does.
   static bool WentHere(const Entrance& at);
   static bool Await(const Entrance& at, Objects& objects, const std::atomic<bool>& stop);
   void LeaveSlowly(Entrance& at, Objects& objects, bool goes_on, CUresult result);
