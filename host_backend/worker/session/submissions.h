@@ -91,9 +91,9 @@ class Submissions {
 
  private:
   struct Door;
-  Door* DoorOfRequest() const {
-    const int device = Objects::whereabouts().device;
-    return device < 0 || device >= static_cast<int>(kAccountDevices) ? nullptr : doors_[device].get();
+  Door* DoorOfRequest() {
+    const Entrance* const at = Find();
+    return at != nullptr ? doors_[static_cast<size_t>(at - entrances_.data())].get() : nullptr;
   }
   // Whether the last record that passed there went where the calling thread's last one did and its request does.
   static bool WentHere(const Entrance& at);
