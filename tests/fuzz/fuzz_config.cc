@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// causewayd.toml: any bytes are a configuration or an error of one sentence that names the file. And a key's file: any bytes are a key,
-// whose text is read back as the same one, or an error.
+// The fuzzer gives the same bytes to two readers. LoadConfig reads them as causewayd.toml: it returns a configuration, or an error of one
+// sentence that names the file. ReadKeyFile reads them as the file of a key: it returns an error, or a key. The text that KeyText writes
+// of that key has to give the same key again.
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -61,7 +61,7 @@ class DaemonFixture : public ::testing::Test {
   pid_t daemon_pid() const { return pid_; }
 
  private:
-  // A daemon beside the fixture's own, whose log is OtherLog().
+  // Starts a second daemon with that configuration, beside the one that StartDaemon starts. The second daemon logs to OtherLog().
   pid_t SpawnOther(const std::string& config);
   std::string OtherLog() const { return folder() + "/other.log"; }
   TemporaryFolder folder_;

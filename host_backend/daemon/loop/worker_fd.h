@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// WorkerFd owns a descriptor that another thread than the event loop's closes (closing.h). A worker or a local client may send the daemon
-// a descriptor whose close() takes seconds, and close() of a UNIX socket also closes descriptors that wait in it unread. Therefore the
-// daemon holds every received descriptor, and every socket of an untrusted peer, in a WorkerFd.
+// WorkerFd owns a descriptor, and has a thread beside the event loop close it (closing.h). The daemon holds every descriptor that it
+// receives in a WorkerFd, because a worker or a local client may send one whose close() takes seconds. It also holds every socket of an
+// untrusted peer in one, because the kernel closes the unread descriptors in a UNIX socket together with the socket.
 #pragma once
 #include <sys/stat.h>
 #include <sys/types.h>
