@@ -135,6 +135,11 @@ bool IsGraphPart(HandleKind kind) {
   return kind == HandleKind::kGraph || kind == HandleKind::kGraphNode;
 }
 
+// Of such objects one thread at a time may use one.
+bool IsUsedByOne(HandleKind kind) {
+  return IsGraphPart(kind) || kind == HandleKind::kGraphExec || kind == HandleKind::kLink;
+}
+
 // A message with two graphs adds the second to the first. NVIDIA's driver (580.159) crashes when the first is
 // the second or lies within it; a second that is a node's own it refuses as stated here.
 CUresult CheckNesting(const HandleTable& handles) {
@@ -159,9 +164,15 @@ Objects::Objects() {
 }
 
 CUresult Objects::SetCaller(CUcontext context, CUstreamCaptureMode mode) const {
-  const Driver& driver = TheDriver();
   // The driver may have taken the context from this thread, or given its address to a new one.
   const uint64_t seen = context_changes_.load(std::memory_order_acquire);
+  if (context == caller.context && caller.changes == seen && mode == caller.mode) [[likely]]
+    return CUDA_SUCCESS;
+  return ChangeCaller(context, mode, seen);
+}
+
+CUresult Objects::ChangeCaller(CUcontext context, CUstreamCaptureMode mode, uint64_t seen) {
+  const Driver& driver = TheDriver();
   if (context != caller.context || caller.changes != seen) {
     if (const CUresult result = driver.cuCtxSetCurrent(context)) return result;
     CUdevice device = -1;
@@ -277,14 +288,17 @@ void* Objects::ToDriver(HandleKind kind, WireHandle wire, Reader& r) {
   Found* const place = kind == HandleKind::kStream ? &whereabouts_.stream : named.PlaceOf(kind);
   if (place != nullptr && place->wire == 0) *place = {wire, value};
   if (kind == HandleKind::kTextureReference || kind == HandleKind::kSurfaceReference) named.reference = wire;
-  const bool exclusive = IsGraphPart(kind) || kind == HandleKind::kGraphExec || kind == HandleKind::kLink;
-  if (!exclusive || value == nullptr) return value;
-  if (named.exclusive_count == 0) parts.clear();
-  if (!named.AddExclusive(handles_.Root(wire))) r.Fail(CUDA_ERROR_INVALID_VALUE);
-  parts.push_back({wire, value});
-  // Its number was another's by the time that was asked.
-  if (handles_.Find(kind, wire) != value) r.Fail(InvalidHandleError(kind));
+  if (value != nullptr && IsUsedByOne(kind)) NameExclusive(kind, {wire, value}, r);
   return value;
+}
+
+// Apart from ToDriver, because each launch goes through that.
+void Objects::NameExclusive(HandleKind kind, Found object, Reader& r) {
+  if (named.exclusive_count == 0) parts.clear();
+  if (!named.AddExclusive(handles_.Root(object.wire))) r.Fail(CUDA_ERROR_INVALID_VALUE);
+  parts.push_back(object);
+  // Its number was another's by the time that was asked.
+  if (handles_.Find(kind, object.wire) != object.value) r.Fail(InvalidHandleError(kind));
 }
 
 void* Objects::ToEnd(HandleKind kind, WireHandle wire, Reader& r) {
@@ -296,6 +310,10 @@ void* Objects::ToEnd(HandleKind kind, WireHandle wire, Reader& r) {
 }
 
 CUresult Objects::Prepare() {
+  return named.exclusive_count != 0 || TouchesCaptures() ? PrepareExclusive() : CUDA_SUCCESS;
+}
+
+CUresult Objects::PrepareExclusive() {
   while (!named.is_prepared) {
     if (TouchesCaptures() && !NameCapturing()) return CUDA_ERROR_INVALID_VALUE;
     if (named.exclusive_count == 0) break;

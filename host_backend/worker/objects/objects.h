@@ -127,6 +127,10 @@ class Objects {
  private:
   std::shared_ptr<void> FindKept(HandleKind kind, const void* object);
   CUresult SetCaller(CUcontext context, CUstreamCaptureMode mode) const;
+  // `seen`: of context_changes_.
+  static CUresult ChangeCaller(CUcontext context, CUstreamCaptureMode mode, uint64_t seen);
+  void NameExclusive(HandleKind kind, Found object, Reader& r);
+  CUresult PrepareExclusive();
   Found OwnerOf(HandleKind kind) const;
   Found OwnerOfPart(Found part) const;
   void Remember();

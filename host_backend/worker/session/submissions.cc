@@ -23,12 +23,6 @@ namespace {
 constexpr uint64_t kAskAgainNs = 1'000'000;           // a sleeping daemon
 constexpr uint64_t kRegisterAgainNs = 1'000'000'000;  // where the driver did not take the page of turns
 
-// What the calling thread submitted last: where a mark behind it goes.
-struct Last {
-  int device = -1;
-  WireHandle stream = 0;  // 0: the legacy stream
-};
-constinit thread_local Last last;
 // The stream in which a mark goes that this thread places now. By default there is none, and nothing to mark.
 struct Place {
   Objects* objects = nullptr;  // has `stream` among its handles
@@ -172,16 +166,9 @@ void Submissions::Prepare(CUcontext context) {
   TheDriver().cuCtxSetCurrent(nullptr);
 }
 
-bool Submissions::WentHere(const Entrance& at) {
-  const Whereabouts& here = Objects::whereabouts();
-  return last.stream == here.stream.wire && last.device == here.device &&
-         at.last_stream.load(std::memory_order_relaxed) == here.stream.wire &&
-         at.last_context.load(std::memory_order_relaxed) == here.context;
-}
-
 bool Submissions::Await(const Entrance& at, Objects& objects, const std::atomic<bool>& stop) {
-  const bool here = last.device == Objects::whereabouts().device;
-  place = here ? Place{.objects = &objects, .stream = last.stream} : Place{};
+  const bool here = last_.device == Objects::whereabouts().device;
+  place = here ? Place{.objects = &objects, .stream = last_.stream} : Place{};
   const bool passes = at.gate->Await(stop);
   place = {};
   return passes;
@@ -189,10 +176,10 @@ bool Submissions::Await(const Entrance& at, Objects& objects, const std::atomic<
 
 void Submissions::LeaveSlowly(Entrance& at, Objects& objects, bool goes_on, CUresult result) {
   const Whereabouts& here = Objects::whereabouts();
-  const Last now{here.device, here.stream.wire};
-  if (goes_on && unsettled_ != nullptr && (last.device != now.device || last.stream != now.stream))
+  const LastSubmission now{here.device, here.stream.wire};
+  if (goes_on && unsettled_ != nullptr && (last_.device != now.device || last_.stream != now.stream))
     MarkUnsettled(objects);
-  last = now;
+  last_ = now;
   at.last_context.store(here.context, std::memory_order_relaxed);
   at.last_stream.store(now.stream, std::memory_order_relaxed);
   place = {.objects = &objects, .stream = now.stream};
@@ -266,7 +253,7 @@ bool Submissions::WaitsOn(uint64_t* begin) {
 void Submissions::MarkUnsettled(Objects& objects) {
   objects.BeginRequest();
   std::atomic_thread_fence(std::memory_order_seq_cst);  // as Objects::BeginRequest wants
-  place = {.objects = &objects, .stream = last.stream};
+  place = {.objects = &objects, .stream = last_.stream};
   unsettled_->gate.MarkRest();
   place = {};
   unsettled_ = nullptr;
@@ -276,9 +263,9 @@ CUresult Submissions::WriteWord(bool goes_on, CUstream stream, CUdeviceptr word,
   const Driver& driver = TheDriver();
   Door* const door = goes_on ? unsettled_ : nullptr;
   std::optional<Gate::Mark> mark;
-  if (door != nullptr && last.stream == Objects::whereabouts().stream.wire &&
-      last.device == Objects::whereabouts().device && Has(driver.cuStreamBatchMemOp_v2) && !Captures::Any() &&
-      door->Register())
+  if (door != nullptr && last_.stream == Objects::whereabouts().stream.wire &&
+      last_.device == Objects::whereabouts().device && Has(driver.cuStreamBatchMemOp_v2) &&
+      !Captures::Any() && door->Register())
     mark = door->gate.TakeMark();
   if (!mark) return driver.cuStreamWriteValue64_v2(stream, word, value, CU_STREAM_WRITE_VALUE_DEFAULT);
   unsettled_ = nullptr;

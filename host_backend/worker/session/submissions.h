@@ -22,6 +22,12 @@
 
 namespace causeway::host {
 
+// What a thread submitted last: where a mark behind it goes.
+struct LastSubmission {
+  int device = -1;
+  WireHandle stream = 0;  // 0: the legacy stream
+};
+
 class Submissions {
  public:
   Submissions();
@@ -96,7 +102,12 @@ class Submissions {
     return at != nullptr ? doors_[static_cast<size_t>(at - entrances_.data())].get() : nullptr;
   }
   // Whether the last record that passed there went where the calling thread's last one did and its request does.
-  static bool WentHere(const Entrance& at);
+  static bool WentHere(const Entrance& at) {
+    const Whereabouts& here = Objects::whereabouts();
+    return last_.stream == here.stream.wire && last_.device == here.device &&
+           at.last_stream.load(std::memory_order_relaxed) == here.stream.wire &&
+           at.last_context.load(std::memory_order_relaxed) == here.context;
+  }
   static bool Await(const Entrance& at, Objects& objects, const std::atomic<bool>& stop);
   void LeaveSlowly(Entrance& at, Objects& objects, bool goes_on, CUresult result);
   bool HasUnsettled() const;
@@ -105,6 +116,8 @@ class Submissions {
   void BeginWatching(Door& door);
   [[noreturn]] void WatchDoor(Door& door);
   void FollowNews(Door& door, const GrantWords& grant);
+
+  static constinit thread_local inline LastSubmission last_;
 
   // By the driver's number of the device: what each record looks at, and the rest.
   std::array<Entrance, kAccountDevices> entrances_;
