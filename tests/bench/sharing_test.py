@@ -84,18 +84,23 @@ class Sharing(unittest.TestCase):
             self.assertEqual(points[-1][0], 1)
             self.assertEqual(points, sorted(points))
 
-    def test_faults_and_deaths_add_up_over_runs(self):
-        arguments = ("--ways", ",".join(WAYS), "--seconds", "0.4", "--faults", "1", "--rows", "faults,deaths,sessions")
+    def twice(self, *arguments):
+        """The report of the second run, which adds up both, and its figures by row."""
         self.check_rows(self.report(*arguments))
         report = self.report(*arguments)
         self.check_rows(report)
-        rows = {row["id"]: {figure["id"]: figure["values"]["causeway"] for figure in row["figures"]} for row in report["rows"]}
-        self.assertEqual([rows["faults"][name] for name in ("faults", "kills", "errors", "wrong_bytes")], [6, 1, 0, 0])
-        self.assertEqual([rows["deaths"][name] for name in ("daemon_times", "arbiter_times", "holder_times", "lost", "left")], [1, 1, 1, 0, 0])
-        totals = report["totals"]
-        self.assertEqual([totals["faults"][name] for name in ("faults", "kills", "errors")], [12, 2, 0])
-        self.assertEqual([totals["deaths"][name] for name in ("daemon_times", "holder_times", "lost")], [2, 2, 0])
         self.assertIn("with the runs before:", self.output)
+        return report, {row["id"]: {figure["id"]: figure["values"]["causeway"] for figure in row["figures"]} for row in report["rows"]}
+
+    def test_faults_add_up_over_runs(self):
+        report, rows = self.twice("--ways", ",".join(WAYS), "--seconds", "0.4", "--faults", "6", "--rows", "faults")
+        self.assertEqual([rows["faults"][name] for name in ("faults", "kills", "errors", "wrong_bytes")], [6, 6, 0, 0])
+        self.assertEqual([report["totals"]["faults"][name] for name in ("faults", "kills", "errors")], [12, 12, 0])
+
+    def test_deaths_add_up_over_runs(self):
+        report, rows = self.twice("--ways", ",".join(WAYS), "--seconds", "0.4", "--faults", "1", "--rows", "deaths,sessions")
+        self.assertEqual([rows["deaths"][name] for name in ("daemon_times", "arbiter_times", "holder_times", "lost", "left")], [1, 1, 1, 0, 0])
+        self.assertEqual([report["totals"]["deaths"][name] for name in ("daemon_times", "holder_times", "lost")], [2, 2, 0])
 
     def test_turns_are_in_force_and_a_pause_holds(self):
         report = self.report("--ways", "causeway", "--seconds", "3", "--rows", "wait4")

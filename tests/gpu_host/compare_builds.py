@@ -3,7 +3,9 @@
 
 Both builds' daemons run all the time. In each round both get new probe processes (build/host_backend/causeway-bench-probe),
 which are asked for one figure after the other: old, new, and the other way round in the next round, so what disturbs one
-disturbs both; `launch, drained` and its sisters are asked several times a round. The estimate is the median of the pairs'
+disturbs both; `launch, drained` and its sisters are asked several times a round. With --bind each probe and its worker have
+processors of their own: which ones the kernel chooses makes a launch up to a quarter slower, for as long as a process lives, and is
+no matter of the builds. The estimate is the median of the pairs'
 ratios; its interval (95 %) comes from resampling rounds, and pairs within them, because processes differ from one another
 more than the samples of one do. Worse means slower, or more of what is counted.
 
@@ -80,11 +82,17 @@ class Probe:
         self.process.stdout.close()
 
 
+def bind(process, processors):
+    """All threads that the process has now; those that they make later inherit it."""
+    for thread in os.listdir(f"/proc/{process}/task"):
+        os.sched_setaffinity(int(thread), processors)
+
+
 class Side:
     """A build with a daemon of its own."""
 
-    def __init__(self, build, folder, driver, quick):
-        self.build, self.folder, self.quick = pathlib.Path(build).resolve(), folder, quick
+    def __init__(self, build, folder, driver, quick, bound):
+        self.build, self.folder, self.quick, self.bound = pathlib.Path(build).resolve(), folder, quick, bound
         self.socket = folder / "socket"
         self.probes = {}
         chosen = f'driver_library = "{pathlib.Path(driver).resolve()}"\n' if driver else ""
@@ -113,7 +121,10 @@ class Side:
             self.await_spare()
             self.probes[name] = Probe(self)
             self.await_spare()  # its start would be in the way
-            self.probes[name].process.stdin.write(f"worker {self.worker_of(self.probes[name])}\n")
+            worker = self.worker_of(self.probes[name])
+            self.probes[name].process.stdin.write(f"worker {worker}\n")
+            for process, processors in zip((self.probes[name].process.pid, worker), self.bound):
+                bind(process, processors)
         return self.probes[name]
 
     def worker_of(self, probe):
@@ -245,6 +256,10 @@ def markdown(table, title):
     return "\n".join(lines) + "\n"
 
 
+def list_of(text):
+    return [int(number) for number in text.split(",")]
+
+
 def arguments():
     parser = argparse.ArgumentParser(prog="compare_builds.sh", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -253,6 +268,8 @@ def arguments():
     parser.add_argument("--limit", type=float, default=440, help="seconds for all rounds")
     parser.add_argument("--only", help="figures whose id or name has one of these in it: A|B")
     parser.add_argument("--driver", help="another library than NVIDIA's, as the software GPU: few repetitions, times say nothing")
+    parser.add_argument("--bind", metavar="PROBE:WORKER", type=lambda text: [list_of(part) for part in text.split(":")], default=[],
+                        help="processors of the probes and of their workers: two of each, as 2,3:8,9, because on one alone waits are planned otherwise")
     parser.add_argument("--seed", type=int, default=1, help="of the resampling")
     return parser.parse_args()
 
@@ -271,7 +288,7 @@ def main():
             for name, build in (("old", given.old), ("new", given.new)):
                 own = pathlib.Path(folder, name)
                 own.mkdir()
-                sides.append(Side(build, own, given.driver, quick))
+                sides.append(Side(build, own, given.driver, quick, given.bind))
             # A round that would be cut short tells of its first figures only: the last is begun only if it ends in time.
             while not rounds or time.monotonic() - begun + statistics.mean(lengths) < given.limit:
                 before = time.monotonic()

@@ -84,7 +84,7 @@ void AddSharingOptions(CLI::App& app, SharingOptions& sharing) {
       ->capture_default_str()
       ->needs(wanted);
   app.add_option("--faults", sharing.faults,
-                 "Of --sharing: faults, kills and deaths of each kind through Causeway (default: as many as "
+                 "Of --sharing: faults, kills, and deaths of each kind through Causeway (default: as many as "
                  "the row's time "
                  "allows); with --json, those of earlier runs in that file are added")
       ->type_name("NUMBER")

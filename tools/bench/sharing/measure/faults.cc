@@ -20,11 +20,11 @@ uint64_t NsOf(double seconds) {
 // The processes of the VM that misbehaves, some at a time, each in a place of its own of the crew.
 class Culprits {
  public:
-  // `most` of each kind; 0: until End.
+  // So many faults, in all ways together, and as many kills; 0: until End.
   Culprits(Crew& crew, const Ground& ground, uint32_t most)
       : crew_(crew),
         place_(ground.PlaceOf(kOthers)),
-        wanted_(most == 0 ? ~uint64_t{0} : uint64_t{most} * kKinds) {}
+        wanted_(most == 0 ? ~uint64_t{0} : uint64_t{most} * 2) {}
 
   // Those that are ready are killed, and where one has ended, the next one starts. False: there were enough.
   bool Step() {
@@ -49,7 +49,6 @@ class Culprits {
   const std::string& problem() const { return problem_; }
 
  private:
-  static constexpr int kKinds = kFaults + 1;
   struct Culprit {
     int at = -1;  // in the crew
     int fault = 0;
@@ -59,7 +58,8 @@ class Culprits {
 
   bool Begin(Culprit& culprit) {
     if (begun_ >= wanted_) return false;
-    const int fault = static_cast<int>(begun_++ % kKinds);
+    const uint64_t turn = begun_++;
+    const int fault = turn % 2 == 0 ? static_cast<int>(turn / 2 % kFaults) : kKilled;
     const Crew::Work work = [fault](Stage& stage, Cell& cell, int) { Misbehave(stage, cell, fault); };
     if (culprit.at < 0) {
       culprit.at = crew_.Add(1, work, place_);
@@ -88,7 +88,7 @@ class Culprits {
   const Place place_;
   uint64_t wanted_, begun_ = 0;
   std::array<Culprit, kAtOnce> culprits_;
-  std::array<uint64_t, kKinds> counts_{};
+  std::array<uint64_t, kFaults + 1> counts_{};
   std::string problem_;
 };
 
