@@ -140,31 +140,54 @@ Result<double> PingPongUs(size_t request_bytes, size_t reply_bytes, int calls) {
   return Median(rounds);
 }
 
-Result<double> SenderGbPerS(uint64_t bytes, bool encrypted) {
+namespace {
+
+// One end of a copy: its memory in pieces, again and again.
+class End {
+ public:
+  End(uint64_t bytes, bool sends) : memory_(std::max<uint64_t>(bytes / kBulkBytes, 1) * kBulkBytes) {
+    if (sends) {
+      for (size_t i = 0; i < memory_.size(); ++i) memory_[i] = std::byte(i * 2654435761u >> 13);
+    }
+  }
+  std::span<std::byte> Piece(uint64_t index) {
+    return std::span(memory_).subspan(index * kBulkBytes % memory_.size(), kBulkBytes);
+  }
+
+ private:
+  std::vector<std::byte> memory_;
+};
+
+}  // namespace
+
+Result<double> SenderGbPerS(const BareCopy& copy) {
+  constexpr uint64_t kLeastBytes = uint64_t{256} << 20;  // takes 50 ms
   auto connected = Connect();
   if (!connected.ok()) return Error{connected.error()};
   Pair& pair = connected.value();
-  const Ends ends = encrypted ? MakeEnds() : Ends{};
-  if (encrypted && (ends.near == nullptr || ends.far == nullptr))
+  const Ends ends = copy.encrypted ? MakeEnds() : Ends{};
+  if (copy.encrypted && (ends.near == nullptr || ends.far == nullptr))
     return Error{"no records of TLS could be made"};
-  const uint64_t pieces = std::max<uint64_t>(1, bytes / kBulkBytes);
+  const uint64_t pieces = std::max(copy.bytes, kLeastBytes) / kBulkBytes;
+  End from(copy.to_host ? copy.bytes : kBulkBytes, true), to(copy.to_host ? kBulkBytes : copy.bytes, false);
   bool received = true;
   std::thread far([&] {
-    std::vector<std::byte> piece(kBulkBytes), wire;
+    std::vector<std::byte> wire;
     for (uint64_t i = 0; i < pieces && received; ++i) {
-      received = encrypted ? ReceiveSealed(*ends.far, pair.far.get(), piece, wire)
-                           : ReceiveWhole(pair.far.get(), piece);
+      received = copy.encrypted ? ReceiveSealed(*ends.far, pair.far.get(), to.Piece(i), wire)
+                                : ReceiveWhole(pair.far.get(), to.Piece(i));
     }
-    received = received && SendWhole(pair.far.get(), std::span(piece).first(1));
+    received = received && SendWhole(pair.far.get(), to.Piece(0).first(1));
   });
-  std::vector<std::byte> piece(kBulkBytes), wire;
-  for (size_t i = 0; i < piece.size(); ++i) piece[i] = std::byte(i * 2654435761u >> 13);
+  std::vector<std::byte> wire;
+  std::byte done;
   const double begin_ms = NowMs();
   bool sent = true;
-  for (uint64_t i = 0; i < pieces && sent; ++i)
-    sent =
-        encrypted ? SendSealed(*ends.near, pair.near.get(), piece, wire) : SendWhole(pair.near.get(), piece);
-  sent = sent && ReceiveWhole(pair.near.get(), std::span(piece).first(1));
+  for (uint64_t i = 0; i < pieces && sent; ++i) {
+    sent = copy.encrypted ? SendSealed(*ends.near, pair.near.get(), from.Piece(i), wire)
+                          : SendWhole(pair.near.get(), from.Piece(i));
+  }
+  sent = sent && ReceiveWhole(pair.near.get(), {&done, 1});
   const double ms = NowMs() - begin_ms;
   shutdown(pair.near.get(), SHUT_RDWR);
   far.join();

@@ -12,8 +12,15 @@ namespace causeway::bench {
 // Causeway's guest does, by the same policy, and the answering one in a blocking receive, as the worker does.
 Result<double> PingPongUs(size_t request_bytes, size_t reply_bytes, int calls);
 
-// GB/s from one thread to another, in pieces of a staging buffer, until the last byte is acknowledged. `encrypted`: in records of
-// TLS 1.3, by the product's own code.
-Result<double> SenderGbPerS(uint64_t bytes, bool encrypted);
+// What the bare sender stands for: a copy of so many bytes between a guest's memory and the worker's staging buffers.
+struct BareCopy {
+  uint64_t bytes = 0;      // of the guest's memory: all of it is sent or received, a small one several times
+  bool to_host = true;     // the guest sends
+  bool encrypted = false;  // in records of TLS 1.3, by the product's own code
+};
+
+// GB/s from one thread to another, in pieces of a staging buffer, until the last byte is acknowledged. The worker's end has one such
+// piece, which stays in the processor's caches, and the guest's memory does not.
+Result<double> SenderGbPerS(const BareCopy& copy);
 
 }  // namespace causeway::bench
