@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -11,6 +12,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 
 #include "host_backend/command/ask/ask_daemon.h"
@@ -58,6 +60,33 @@ std::map<pid_t, pid_t> WorkersOf(const std::string& socket) {
     workers[number("pid")] = number("worker_pid");
   }
   return workers;
+}
+
+std::vector<int> ProcessorPair(int number, int all) {
+  constexpr int kEach = 3;  // two, and one for what else there is to do
+  cpu_set_t mine;
+  std::vector<int> processors;
+  if (sched_getaffinity(0, sizeof mine, &mine) != 0) return {};
+  for (int i = 0; i < CPU_SETSIZE; ++i) {
+    if (CPU_ISSET(i, &mine)) processors.push_back(i);
+  }
+  if (processors.size() < size_t(kEach * all)) return {};
+  // From an even number on, because two that follow each other may be two threads of one core, and not the very first ones, which
+  // many interrupts come to.
+  const size_t first = (processors.size() * size_t(number) / size_t(all) & ~size_t{1}) + (kEach - 1);
+  return {processors[first], processors[first + 1]};
+}
+
+bool BindProcess(pid_t pid, const std::vector<int>& processors) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int each : processors) CPU_SET(each, &set);
+  std::error_code none;
+  bool bound = !processors.empty();
+  for (const auto& thread :
+       std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task", none))
+    bound = sched_setaffinity(std::atoi(thread.path().filename().c_str()), sizeof set, &set) == 0 && bound;
+  return bound && !none;
 }
 
 double NowMs() {

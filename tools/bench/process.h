@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "host_backend/common/result.h"
 #include "host_backend/common/unique_fd.h"
@@ -68,5 +69,11 @@ std::map<pid_t, pid_t> WorkersOf(const std::string& socket);
 double ProcessCpuMs(pid_t pid);
 double ResidentMib(pid_t pid);
 double NowMs();
+
+// Two processors, as far as there are enough: of `all` such pairs the one with that number, so that what is hot in two processes does
+// not meet in one, and who is measured again later has the same. Fewer than three for each pair: empty.
+std::vector<int> ProcessorPair(int number, int all);
+// Binds every thread that the process has now; those that it makes later inherit it. False: one of them could not be bound.
+bool BindProcess(pid_t pid, const std::vector<int>& processors);
 
 }  // namespace causeway::bench

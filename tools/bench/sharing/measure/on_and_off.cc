@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tools/bench/crew/statistics.h"
+#include "tools/bench/process.h"
 #include "tools/bench/sharing/measure/special.h"
 
 namespace causeway::bench::sharing {
@@ -23,6 +24,17 @@ bool Measure(Crew& crew, int child) {
     usleep(100);
   }
   return true;
+}
+
+// Both sides' processes and workers have the same processors: on which ones they are decides more, for as long as they live, than what
+// is asked here. Where there are too few, or others own them, they stay where they are.
+void BindAlike(Crew& crew, const std::vector<std::unique_ptr<Ground>>& grounds) {
+  const std::vector<int> near = ProcessorPair(0, 2), far = ProcessorPair(1, 2);
+  for (size_t side = 0; side < grounds.size(); ++side) {
+    const pid_t pid = crew.pid(static_cast<int>(side));
+    BindProcess(pid, near);
+    BindProcess(WorkersOf(grounds[side]->daemon().socket())[pid], far);
+  }
 }
 
 }  // namespace
@@ -51,6 +63,7 @@ Outcome MeasureOnAndOff(Measurement& measurement, const Row& row, Way way) {
         grounds[size_t(side)]->PlaceOf(0));
   }
   if (!crew.AwaitReady()) return outcome.error = crew.Complaint(), outcome;
+  if (sides == 2) BindAlike(crew, grounds);
   crew.Go();
   const uint64_t end = NowNs() + static_cast<uint64_t>(seconds * 1e9);
   std::array<Samples, 2> samples;
