@@ -258,7 +258,7 @@ void AddSpecial(std::vector<Row>* rows) {
   }
   deaths.figures.push_back({"lost", "sessions lost or hanging", "", 0, kAtMost, 0});
   deaths.figures.push_back({"left", "sessions and descriptors left", "", 0, kAtMost, 0});
-  deaths.ways = kCausewayAlone;
+  deaths.ways = 1u << kSlices | kCausewayAlone;
   deaths.runner = Runner::kDeaths;
   deaths.lengths = 4;
   deaths.start_s = 8;

@@ -15,7 +15,8 @@ namespace {
 
 constexpr int kVms = 3;
 constexpr double kKernelUs = 200, kStoppedS = 0.15, kSettleS = 0.1, kCalmS = 0.5, kPatienceS = 20;
-constexpr const char* kIds[] = {"daemon", "arbiter", "holder"};
+constexpr int kDaemonKilled = 0, kDaemonStopped = 1, kHolderKilled = 2, kKinds = 3;
+constexpr const char* kIds[kKinds] = {"daemon", "arbiter", "holder"};
 
 // Launches a kernel and waits for it, over and over; keeps the longest round since the parent last cleared it.
 void Insist(Stage& stage, Cell& cell, uint32_t rounds) {
@@ -74,8 +75,8 @@ class Deaths {
   }
   std::string Once(int kind) {
     crew_.Sleep(std::uniform_real_distribution<double>(0.005, 0.03)(random_));
-    if (kind == 0) return ground_.daemon().KillAndStart();
-    if (kind == 1) {
+    if (kind == kDaemonKilled) return ground_.daemon().KillAndStart();
+    if (kind == kDaemonStopped) {
       kill(ground_.daemon().pid(), SIGSTOP);
       crew_.Sleep(kStoppedS);
       kill(ground_.daemon().pid(), SIGCONT);
@@ -152,24 +153,29 @@ Held Settled(Ground& ground, Enough enough, double seconds) {
 
 }  // namespace
 
-Outcome MeasureDeaths(Measurement& measurement, const Row& row) {
+Outcome MeasureDeaths(Measurement& measurement, const Row& row, Way way) {
   Outcome outcome;
   const LoadPlan load = measurement.PlanOf({.kernel_us = kKernelUs}, 1);
   DaemonPlan plan;
   plan.users = kVms;
   plan.outlived = true;
-  auto made = Ground::Make(kCauseway, measurement.host(), plan);
+  auto made = Ground::Make(way, measurement.host(), plan);
   if (!made.ok()) return outcome.error = made.error(), outcome;
   Ground& ground = *made.value();
   const uint32_t most = measurement.most();
   const double seconds = measurement.LimitOf(row, most != 0);
   Deaths deaths(ground, load.kernel.rounds, 3 * seconds + 4 * kPatienceS);
   if (outcome.error = deaths.Start(); !outcome.error.empty()) return outcome;
+  if (way != kCauseway) {
+    outcome.error = deaths.Repeat(kHolderKilled, seconds / kKinds, most, &outcome.figures);
+    outcome.figures["lost"] = deaths.Lost();
+    return deaths.End(), outcome;
+  }
   Held before;
-  for (int kind = 0; kind < 3 && outcome.error.empty(); ++kind) {
+  for (int kind = 0; kind < kKinds && outcome.error.empty(); ++kind) {
     before = Settled(
         ground, [](const Held&) { return false; }, kCalmS);
-    outcome.error = deaths.Repeat(kind, seconds / 3, most, &outcome.figures);
+    outcome.error = deaths.Repeat(kind, seconds / kKinds, most, &outcome.figures);
   }
   // The same sessions live as before those that were killed with the last.
   const Held after = Settled(

@@ -117,7 +117,7 @@ Outcome Measure(Measurement& measurement, const Row& row, Way way, const Outcome
         outcome = MeasureFaults(measurement, row, way);
         break;
       case Runner::kDeaths:
-        outcome = MeasureDeaths(measurement, row);
+        outcome = MeasureDeaths(measurement, row, way);
         break;
       case Runner::kSessions:
         outcome = MeasureSessions(measurement, row);

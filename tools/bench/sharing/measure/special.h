@@ -12,8 +12,9 @@ namespace causeway::bench::sharing {
 Outcome MeasureOnAndOff(Measurement& measurement, const Row& row, Way way);
 // One VM's processes fault in six ways and are killed, beside three others that check every byte.
 Outcome MeasureFaults(Measurement& measurement, const Row& row, Way way);
-// The daemon is killed, its arbiter is stopped, and who has the turn is killed, under three VMs that never stop.
-Outcome MeasureDeaths(Measurement& measurement, const Row& row);
+// The daemon is killed, its arbiter is stopped, and who has the turn is killed, under three VMs that never stop; natively the last
+// alone, which tells what of a wait is the driver's own.
+Outcome MeasureDeaths(Measurement& measurement, const Row& row, Way way);
 // 64 sessions in 16 VMs, of which eight are busy.
 Outcome MeasureSessions(Measurement& measurement, const Row& row);
 
