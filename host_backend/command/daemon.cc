@@ -115,11 +115,14 @@ std::string PrivateDaemon::MakeFolder(bool for_all_users) {
 std::string PrivateDaemon::WriteConfiguration(const PrivateDaemonOptions& options) const {
   const std::string config = folder_ + "/causewayd.toml";
   std::ofstream file(config);
-  file << "socket = " << std::quoted(socket_)
-       << "\nsocket_mode = " << (options.for_all_users ? "\"0666\"" : "\"0600\"") << "\nspare_workers = "
-       << options.spare_workers
-       // As natively, NVML ignores the CUDA_VISIBLE_DEVICES that this daemon shares with the command.
-       << "\nnvml_shows_all = true\nlocal_region_mib = " << options.region_mib << "\n";
+  file
+      << "socket = " << std::quoted(socket_)
+      << "\nsocket_mode = " << (options.for_all_users ? "\"0666\"" : "\"0600\"") << "\nspare_workers = "
+      << options.spare_workers
+      // As natively, NVML ignores the CUDA_VISIBLE_DEVICES that this daemon shares with the command. Other users' processes do not
+      // have it: were NVML to show them more devices than CUDA, PyTorch would ask for those.
+      << "\nnvml_shows_all = " << (options.for_all_users ? "false" : "true")
+      << "\nlocal_region_mib = " << options.region_mib << "\n";
   if (options.for_all_users) {
     const std::string state = folder_ + "/state";
     if (mkdir(state.c_str(), 0700) != 0)

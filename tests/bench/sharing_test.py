@@ -34,6 +34,14 @@ while True:
     print(1000000, flush=True)
 """
 
+COUNTS = """#!/usr/bin/python3
+import ctypes, sys
+driver, nvml, devices, managed = ctypes.CDLL("libcuda.so.1"), ctypes.CDLL("libnvidia-ml.so.1"), ctypes.c_int(), ctypes.c_uint()
+driver.cuInit(0), driver.cuDeviceGetCount(ctypes.byref(devices))
+nvml.nvmlInit_v2(), nvml.nvmlDeviceGetCount_v2(ctypes.byref(managed))
+sys.exit(f"{devices.value} devices of CUDA, {managed.value} of NVML")
+"""
+
 
 def bench(*arguments, **more):
     environment = {**os.environ, **more.pop("environment", {})}
@@ -188,6 +196,16 @@ class Sharing(unittest.TestCase):
         answer = bench("--rows", "wait1", user=NOBODY, group=NOBODY, extra_groups=[])
         self.assertEqual(answer.returncode, 1, answer.stdout)
         self.assertIn("run it as root", answer.stderr)
+
+    def test_nvml_has_as_many_devices_as_cuda_where_one_is_chosen(self):
+        """PyTorch asks NVML how many there are, and CUDA for each of them."""
+        stand_in = self.folder / "python3"
+        stand_in.write_text(COUNTS, encoding="utf-8")
+        for path in stand_in, self.folder:
+            path.chmod(0o755)
+        report = self.report("--rows", "torch", "--ways", "causeway", expected=3, environment={
+            "PATH": f"{self.folder}:{os.environ['PATH']}", "SOFTWARE_GPU_DEVICES": "2", "CUDA_VISIBLE_DEVICES": "1"})
+        self.assertIn("1 devices of CUDA, 1 of NVML", report["rows"][0]["errors"]["causeway"])
 
     def test_a_way_that_fails_leaves_the_others(self):
         control = self.folder / "nvidia-cuda-mps-control"

@@ -84,7 +84,19 @@ bool FindGpus() {
   int count = 0;
   if (driver == nullptr || Ask(driver, "cuInit", 0u) != 0 || Ask(driver, "cuDeviceGetCount", &count) != 0)
     return false;
-  for (int i = 0; i < count; ++i) gpus.push_back(Describe(driver, i));
+  if (count == 0) return false;
+  // NVIDIA's NVML ignores CUDA_VISIBLE_DEVICES. What that hides is like what is left, but for the last byte of the UUID and the number
+  // of the PCI device (device.cc).
+  const Gpu one = Describe(driver, 0);
+  const char* text = getenv("SOFTWARE_GPU_DEVICES");
+  for (int i = 0; i < (text != nullptr ? atoi(text) : 1); ++i) {
+    char number[4];
+    gpus.push_back(one);
+    std::snprintf(number, sizeof number, "%02x", static_cast<uint8_t>(i));
+    gpus.back().uuid.replace(one.uuid.size() - 2, 2, number);
+    std::snprintf(number, sizeof number, "%02x", static_cast<uint8_t>(i + 1));
+    gpus.back().bus_id.replace(one.bus_id.rfind(':') + 1, 2, number);
+  }
   return true;
 }
 
