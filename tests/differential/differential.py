@@ -158,16 +158,21 @@ class Comparison:
         common = self.differing[program]
         return Difference(*run_both(self.sides, [*common, "--first", program, "--count", 1], self.options.bound, explain=True))
 
+    def explain_all(self, limit):
+        """{program: Difference} of those for which there was time, the first ones first."""
+        def one(program):
+            return (program, self.explain(program)) if time.monotonic() < limit else None
+
+        with concurrent.futures.ThreadPoolExecutor(self.options.processes) as pool:
+            return dict(each for each in pool.map(one, sorted(self.differing)[:self.options.most]) if each)
+
     def look(self):
-        """[(key, program, count, text)] for each kind of difference."""
+        """[(key, program, count, text)] for each kind of difference. All kinds are named before the first is shrunk, which takes longest."""
         groups, alone = collections.defaultdict(list), []
         self.unexplained, self.tolerated = set(self.differing), set()
-        limit = time.monotonic() + self.options.look_seconds
-        found = self.found
-        for program in sorted(self.differing)[:self.options.most]:
-            if time.monotonic() > limit:
-                break
-            difference = self.explain(program)
+        begin = time.monotonic()
+        limit = begin + self.options.look_seconds
+        for program, difference in self.explain_all(begin + self.options.look_seconds / 2).items():
             difference.program = program
             if difference.key in self.explained:
                 self.unexplained.discard(program)
@@ -176,17 +181,22 @@ class Comparison:
             else:
                 groups[difference.key].append((len(difference.calls), program, difference))
         if alone:
-            found.append(("only beside other programs", alone[0], len(alone), "not again when they ran alone"))
+            self.found.append(("only beside other programs", alone[0], len(alone), "not again when they ran alone"))
             if self.options.tolerate:
                 self.tolerated |= set(alone)
+        smallest = []
         for key, members in sorted(groups.items(), key=lambda item: -len(item[1])):
             _, program, difference = min(members, key=lambda one: one[:2])
-            found.append((key, program, len(members), self.shrunk(difference, limit)))
+            smallest.append((len(self.found), difference))
+            self.found.append((key, program, len(members), self.unshrunk(difference)))
             if len(members) <= self.options.tolerate:
                 self.tolerated |= {number for _, number, _ in members}
-            print(self.paragraph(found[-1]), flush=True)
+        self.report()
+        for at, difference in smallest:
+            self.found[at] = (*self.found[at][:3], self.shrunk(difference, limit))
+            print(self.paragraph(self.found[at]), flush=True)
             self.report()
-        return found
+        return self.found
 
     def total(self):
         counts = self.counts
@@ -209,10 +219,14 @@ class Comparison:
         shrinker = Shrinker(self.sides, common, self.folder, self.options.bound, min(self.options.shrink_seconds, limit - time.monotonic()))
         result = shrinker.shrink(difference) if limit - time.monotonic() > 5 else None
         if result is None:
-            return f"natively: {difference.native}\nguest:    {difference.guest}\n(not shrunk)"
+            return self.unshrunk(difference)
         calls, last = result
         native, guest = run_both(self.sides, [*common, "--program", shrinker.file], self.options.bound, explain=True)
         return "\n".join([readable(native.text), f"natively: {last.native}", f"guest:    {last.guest}", *("> " + call for call in calls)])
+
+    @staticmethod
+    def unshrunk(difference):
+        return f"natively: {difference.native}\nguest:    {difference.guest}\n(not shrunk)"
 
     @staticmethod
     def paragraph(found):
