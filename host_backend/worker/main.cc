@@ -272,19 +272,19 @@ int Run(int control, const std::string& driver_path, const ConfinementOptions& o
   DaemonLink link(control);
   session->set_daemon(&link);
   if (TakesTurns()) {
-    session->submissions().Attach(page, received.assignment.account_cell, TheAccounting().places(),
-                                  [control, serves = session.get()] {
-                                    const WorkerUsage usage = UsageOf(*serves);
-                                    send(control, &usage, sizeof usage, MSG_DONTWAIT | MSG_NOSIGNAL);
-                                  });
-    session->submissions().Watch(session->objects(), TheChannelGroups());
+    session->gates().Attach(page, received.assignment.account_cell, TheAccounting().places(),
+                            [control, serves = session.get()] {
+                              const WorkerUsage usage = UsageOf(*serves);
+                              send(control, &usage, sizeof usage, MSG_DONTWAIT | MSG_NOSIGNAL);
+                            });
+    session->gates().Watch(session->objects(), TheChannelGroups());
   }
   session->part<Channels>().Open(0);
   GuestLink guest(received, stream);
   static auto& accounts = *new AccountKeeper;  // its thread uses it to the end
   try {
     std::thread([serves = session.get(), context = warm_context.load()] {
-      serves->submissions().Prepare(context);
+      serves->gates().Prepare(context);
       accounts.Run();
     }).detach();
     std::thread(Supervise, control, &guest, session.get(), &link, &accounts).detach();

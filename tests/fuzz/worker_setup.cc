@@ -110,7 +110,7 @@ void OneWorker::TakeTurns(host::Session& session) const {
     }
     link.seen_ns = seen_ns;
   }
-  session.submissions().Attach(&page, kOwnCell, host::TheAccounting().places(), [] {});
+  session.gates().Attach(&page, kOwnCell, host::TheAccounting().places(), [] {});
 }
 
 bool IsMarkWord(CUdeviceptr address) {

@@ -62,7 +62,7 @@ void Dispatcher::Run() {
   constexpr uint32_t kMostUnsettled = 32;
   for (;;) {
     std::span<const std::byte> record;
-    session_.submissions().Settle(session_.objects(), [this] { return transport_.MainReady(); });
+    session_.gates().Settle(session_.objects(), [this] { return transport_.MainReady(); });
     if (unsettled_ != 0) Settle(unsettled_ < kMostUnsettled);
     if (unsettled_ == 0) session_.objects().EndRequest();  // what copies are under way in must stay
     const ReceiveStatus status = transport_.ReceiveMain(&record);

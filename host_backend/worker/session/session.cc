@@ -33,8 +33,8 @@ CUresult Session::Execute(Request& request) {
   if (const CUresult result = objects_.Enter(request.header)) return result;
   const size_t op = request.header.op;
   const bool submits = TraitsOf(static_cast<Op>(op)).Has(traits::kSubmits);
-  Submissions::Entrance* const entrance = submits ? submissions_.Find() : nullptr;
-  if (entrance != nullptr && !submissions_.Enter(*entrance, objects_, stop_)) return CUDA_ERROR_DEINITIALIZED;
+  DeviceGates::Entrance* const entrance = submits ? gates_.Find() : nullptr;
+  if (entrance != nullptr && !gates_.Enter(*entrance, objects_, stop_)) return CUDA_ERROR_DEINITIALIZED;
   const Handler handler = op < handlers_.size() ? handlers_[op] : nullptr;
   const CUresult result = handler != nullptr
                               ? handler(*this, request)
@@ -43,14 +43,14 @@ CUresult Session::Execute(Request& request) {
   objects_.Leave(result);
   // The dispatcher goes on: it is no channel and no lane.
   if (entrance != nullptr)
-    submissions_.Leave(*entrance, objects_, request.channel == kChannelCount && !request.in_lane, result);
+    gates_.Leave(*entrance, objects_, request.channel == kChannelCount && !request.in_lane, result);
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
     errors.fetch_add(1, std::memory_order_relaxed);
   return request.in.is_cut() ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
 void Session::ContextEnds(CUcontext context) {
-  submissions_.ContextEnds(context);
+  gates_.ContextEnds(context);
   for (const auto& part : owned_) part->ContextEnds(context);
 }
 

@@ -23,7 +23,7 @@
 #include "host_backend/worker/objects/objects.h"
 #include "host_backend/worker/process/call_counter.h"
 #include "host_backend/worker/process/output.h"
-#include "host_backend/worker/session/submissions.h"
+#include "host_backend/worker/session/device_gates.h"
 #include "ivshmem_ring/messages/session_messages.h"
 #include "ivshmem_ring/transport/transport.h"
 
@@ -100,17 +100,17 @@ class Session {
   Objects& objects() { return objects_; }
   const Objects& objects() const { return objects_; }
   // Where requests that submit work wait for the turn of their VM.
-  Submissions& submissions() { return submissions_; }
+  DeviceGates& gates() { return gates_; }
   // A copy of so many bytes between host and device in that stream, for its VM's part of the link: `copy` gives the driver
   // a piece, from one byte on so many. `waits`: the piece is copied when `copy` returns.
   template <class Copy>
   CUresult CopyInPieces(bool to_device, uint64_t bytes, CUstream stream, bool waits, Copy copy) {
     const uint32_t direction = to_device ? kToDevice : kToHost;
     for (uint64_t at = 0;;) {
-      const uint64_t piece = submissions_.EnterLink(direction, bytes - at, false, stream, stop_);
+      const uint64_t piece = gates_.EnterLink(direction, bytes - at, false, stream, stop_);
       if (piece == 0 && bytes != 0) return CUDA_ERROR_DEINITIALIZED;
       const CUresult result = copy(at, piece);
-      submissions_.LeaveLink(direction, piece, stream, waits || result != CUDA_SUCCESS);
+      gates_.LeaveLink(direction, piece, stream, waits || result != CUDA_SUCCESS);
       at += piece;
       if (result != CUDA_SUCCESS || at >= bytes) return result;
     }
@@ -119,10 +119,9 @@ class Session {
   template <class Copy>
   CUresult CopyAtOnce(bool to_device, uint64_t bytes, CUstream stream, bool waits, Copy copy) {
     const uint32_t direction = to_device ? kToDevice : kToHost;
-    if (submissions_.EnterLink(direction, bytes, true, stream, stop_) < bytes)
-      return CUDA_ERROR_DEINITIALIZED;
+    if (gates_.EnterLink(direction, bytes, true, stream, stop_) < bytes) return CUDA_ERROR_DEINITIALIZED;
     const CUresult result = copy();
-    submissions_.LeaveLink(direction, bytes, stream, waits || result != CUDA_SUCCESS);
+    gates_.LeaveLink(direction, bytes, stream, waits || result != CUDA_SUCCESS);
     return result;
   }
   // What kernels have printed, and what the driver has logged.
@@ -159,7 +158,7 @@ class Session {
   const std::unique_ptr<ServerTransport> transport_;
   const std::span<const Handler> handlers_;
   Objects objects_;
-  Submissions submissions_;
+  DeviceGates gates_;
   Output output_;
   Logs logs_;
   DaemonLink* daemon_ = nullptr;

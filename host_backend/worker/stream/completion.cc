@@ -15,8 +15,8 @@ CUresult WriteMark(Session& session, const Request& request, CUstream stream, ui
     session.Violation("it wants a mark where it has no word");
     return CUDA_ERROR_INVALID_VALUE;
   }
-  session.submissions().WriteWord(!request.in_lane, stream, reinterpret_cast<CUdeviceptr>(word.data()),
-                                  request.header.sequence + 1);
+  session.gates().WriteWord(!request.in_lane, stream, reinterpret_cast<CUdeviceptr>(word.data()),
+                            request.header.sequence + 1);
   return CUDA_SUCCESS;
 }
 

@@ -28,10 +28,10 @@ struct LastSubmission {
   WireHandle stream = 0;  // 0: the legacy stream
 };
 
-class Submissions {
+class DeviceGates {
  public:
-  Submissions();
-  ~Submissions();
+  DeviceGates();
+  ~DeviceGates();
 
   // Before anything is submitted: the worker's cell on the page of its VM, which outlives this, and the place in it of
   // each device (kNoDevice: none). `wake` tells the daemon that this worker submits; any thread calls it. Without this

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "host_backend/worker/session/submissions.h"
+#include "host_backend/worker/session/device_gates.h"
 
 #include <linux/futex.h>
 #include <sys/prctl.h>
@@ -52,10 +52,10 @@ bool EndsContext(CUresult result) {
 }  // namespace
 
 // The gates of one device.
-struct Submissions::Door final : Surroundings {
-  Door(Submissions& all, Entrance& its_entrance, uint64_t device, TurnCell& cell, TurnWords& own,
+struct DeviceGates::Door final : Surroundings {
+  Door(DeviceGates& all, Entrance& its_entrance, uint64_t device, TurnCell& cell, TurnWords& own,
        LinkWords& of_link)
-      : submissions(all),
+      : gates(all),
         entrance(its_entrance),
         hash(device),
         page(cell),
@@ -79,14 +79,14 @@ struct Submissions::Door final : Surroundings {
                                           CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS;
   }
   void Wake() override {
-    if (const GrantWords* own = submissions.page_->GrantOn(hash)) {
+    if (const GrantWords* own = gates.page_->GrantOn(hash)) {
       gate.Follow(*own);
-      link.Follow(submissions.page_->LinkOf(*own));
-      if (own_grant.exchange(own, std::memory_order_acq_rel) == nullptr) submissions.BeginWatching(*this);
+      link.Follow(gates.page_->LinkOf(*own));
+      if (own_grant.exchange(own, std::memory_order_acq_rel) == nullptr) gates.BeginWatching(*this);
     }
     const uint64_t now = MonotonicNs();
     uint64_t before = asked_ns.load(std::memory_order_relaxed);
-    if (now - before > kAskAgainNs && asked_ns.compare_exchange_strong(before, now)) submissions.wake_();
+    if (now - before > kAskAgainNs && asked_ns.compare_exchange_strong(before, now)) gates.wake_();
   }
   void Waited(uint64_t nanoseconds) override {
     const auto at = std::min<uint32_t>(std::bit_width(nanoseconds / 1000), kWaitPlaces - 1);
@@ -102,7 +102,7 @@ struct Submissions::Door final : Surroundings {
 
   static constinit inline GrantWords kNobodyLooks{};             // Grant::kAsleep
   static constinit inline LinkGrantWords kNobodyLooksAtLinks{};  // LinkGrant::kAsleep
-  Submissions& submissions;
+  DeviceGates& gates;
   Entrance& entrance;
   const uint64_t hash;
   TurnCell& page;
@@ -115,10 +115,10 @@ struct Submissions::Door final : Surroundings {
 };
 
 // Tells the driver of the page of turns, in the calling thread's context. A capture must not notice.
-bool Submissions::Door::Register() {
-  if (submissions.registered_.load(std::memory_order_acquire) != nullptr) return true;
-  const std::lock_guard lock(submissions.registering_);
-  if (submissions.registered_.load(std::memory_order_relaxed) != nullptr) return true;
+bool DeviceGates::Door::Register() {
+  if (gates.registered_.load(std::memory_order_acquire) != nullptr) return true;
+  const std::lock_guard lock(gates.registering_);
+  if (gates.registered_.load(std::memory_order_relaxed) != nullptr) return true;
   const uint64_t now = MonotonicNs();
   const uint64_t refused = refused_ns.load(std::memory_order_relaxed);
   if (refused != 0 && now - refused < kRegisterAgainNs) return false;
@@ -134,17 +134,17 @@ bool Submissions::Door::Register() {
                                         CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
   driver.cuThreadExchangeStreamCaptureMode(&mode);
   if (result == CUDA_SUCCESS) {
-    submissions.registered_.store(context, std::memory_order_release);
+    gates.registered_.store(context, std::memory_order_release);
   } else {
     refused_ns.store(now, std::memory_order_relaxed);
   }
   return result == CUDA_SUCCESS;
 }
 
-Submissions::Submissions() = default;
-Submissions::~Submissions() = default;
+DeviceGates::DeviceGates() = default;
+DeviceGates::~DeviceGates() = default;
 
-void Submissions::Attach(AccountPage* page, uint32_t cell, const std::array<int, kAccountDevices>& places,
+void DeviceGates::Attach(AccountPage* page, uint32_t cell, const std::array<int, kAccountDevices>& places,
                          std::function<void()> wake) {
   page_ = page;
   wake_ = std::move(wake);
@@ -157,7 +157,7 @@ void Submissions::Attach(AccountPage* page, uint32_t cell, const std::array<int,
   }
 }
 
-void Submissions::Prepare(CUcontext context) {
+void DeviceGates::Prepare(CUcontext context) {
   const auto door =
       std::find_if(doors_.begin(), doors_.end(), [](const auto& each) { return each != nullptr; });
   if (door == doors_.end() || context == nullptr || TheDriver().cuCtxSetCurrent(context) != CUDA_SUCCESS)
@@ -166,7 +166,7 @@ void Submissions::Prepare(CUcontext context) {
   TheDriver().cuCtxSetCurrent(nullptr);
 }
 
-bool Submissions::Await(const Entrance& at, Objects& objects, const std::atomic<bool>& stop) {
+bool DeviceGates::Await(const Entrance& at, Objects& objects, const std::atomic<bool>& stop) {
   const bool here = last_.device == Objects::whereabouts().device;
   place = here ? Place{.objects = &objects, .stream = last_.stream} : Place{};
   const bool passes = at.gate->Await(stop);
@@ -174,7 +174,7 @@ bool Submissions::Await(const Entrance& at, Objects& objects, const std::atomic<
   return passes;
 }
 
-void Submissions::LeaveSlowly(Entrance& at, Objects& objects, bool goes_on, CUresult result) {
+void DeviceGates::LeaveSlowly(Entrance& at, Objects& objects, bool goes_on, CUresult result) {
   const Whereabouts& here = Objects::whereabouts();
   const LastSubmission now{here.device, here.stream.wire};
   if (goes_on && unsettled_ != nullptr && (last_.device != now.device || last_.stream != now.stream))
@@ -190,7 +190,7 @@ void Submissions::LeaveSlowly(Entrance& at, Objects& objects, bool goes_on, CUre
 }
 
 // Without that thread what was queued is known later, and slices stay.
-void Submissions::BeginWatching(Door& door) {
+void DeviceGates::BeginWatching(Door& door) {
   if (objects_ == nullptr) return;
   watched_.fetch_add(1);
   try {
@@ -199,13 +199,13 @@ void Submissions::BeginWatching(Door& door) {
   }
 }
 
-void Submissions::Watch(Objects& objects, TimeSlices& slices) {
+void DeviceGates::Watch(Objects& objects, TimeSlices& slices) {
   objects_ = &objects;
   slices_ = &slices;
 }
 
 // The process ends with the thread in its wait, or the daemon wakes it.
-void Submissions::WatchDoor(Door& door) {
+void DeviceGates::WatchDoor(Door& door) {
   const GrantWords& grant = *door.own_grant.load(std::memory_order_acquire);
   prctl(PR_SET_NAME, "causeway-news");
   for (;;) {
@@ -215,7 +215,7 @@ void Submissions::WatchDoor(Door& door) {
 }
 
 // Captures are left alone, and so are contexts and streams that have ended meanwhile.
-void Submissions::FollowNews(Door& door, const GrantWords& grant) {
+void DeviceGates::FollowNews(Door& door, const GrantWords& grant) {
   Objects& objects = *objects_;
   const uint32_t news = grant.news.load(std::memory_order_acquire);
   if (news == door.seen_news) return;
@@ -237,12 +237,12 @@ void Submissions::FollowNews(Door& door, const GrantWords& grant) {
   door.words.slice_us.store(slices_->Set(slice_us) ? slice_us : 0, std::memory_order_relaxed);
 }
 
-bool Submissions::HasUnsettled() const {
+bool DeviceGates::HasUnsettled() const {
   return unsettled_->gate.HasUnmarked();
 }
 
 // The guest's next record comes within some microseconds or not soon.
-bool Submissions::WaitsOn(uint64_t* begin) {
+bool DeviceGates::WaitsOn(uint64_t* begin) {
   constexpr uint64_t kMostNs = 20'000;
   if (*begin != 0) return MonotonicNs() - *begin < kMostNs;
   *begin = MonotonicNs();
@@ -250,7 +250,7 @@ bool Submissions::WaitsOn(uint64_t* begin) {
 }
 
 // The request that named the stream may have ended.
-void Submissions::MarkUnsettled(Objects& objects) {
+void DeviceGates::MarkUnsettled(Objects& objects) {
   objects.BeginRequest();
   std::atomic_thread_fence(std::memory_order_seq_cst);  // as Objects::BeginRequest wants
   place = {.objects = &objects, .stream = last_.stream};
@@ -259,7 +259,7 @@ void Submissions::MarkUnsettled(Objects& objects) {
   unsettled_ = nullptr;
 }
 
-CUresult Submissions::WriteWord(bool goes_on, CUstream stream, CUdeviceptr word, uint64_t value) {
+CUresult DeviceGates::WriteWord(bool goes_on, CUstream stream, CUdeviceptr word, uint64_t value) {
   const Driver& driver = TheDriver();
   Door* const door = goes_on ? unsettled_ : nullptr;
   std::optional<Gate::Mark> mark;
@@ -282,7 +282,7 @@ CUresult Submissions::WriteWord(bool goes_on, CUstream stream, CUdeviceptr word,
 }
 
 // What is captured is not copied now.
-uint64_t Submissions::EnterLink(uint32_t direction, uint64_t bytes, bool whole, CUstream stream,
+uint64_t DeviceGates::EnterLink(uint32_t direction, uint64_t bytes, bool whole, CUstream stream,
                                 const std::atomic<bool>& stop) {
   Door* const door = DoorOfRequest();
   if (door == nullptr || IsCapturing(stream)) return bytes;
@@ -294,7 +294,7 @@ uint64_t Submissions::EnterLink(uint32_t direction, uint64_t bytes, bool whole, 
   return piece;
 }
 
-void Submissions::LeaveLink(uint32_t direction, uint64_t bytes, CUstream stream, bool done) {
+void DeviceGates::LeaveLink(uint32_t direction, uint64_t bytes, CUstream stream, bool done) {
   Door* const door = DoorOfRequest();
   if (door == nullptr || IsCapturing(stream)) return;
   place = {.known = &stream};
@@ -302,7 +302,7 @@ void Submissions::LeaveLink(uint32_t direction, uint64_t bytes, CUstream stream,
   place = {};
 }
 
-void Submissions::ContextEnds(CUcontext context) {
+void DeviceGates::ContextEnds(CUcontext context) {
   const std::lock_guard lock(registering_);
   if (context != nullptr && registered_.load() != context) return;
   registered_.store(nullptr);
