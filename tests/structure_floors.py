@@ -7,6 +7,7 @@ ivshmem_ring. Folders of one floor may use each other in one direction, so long 
 
 FLOORS = {
     "ivshmem_ring": [
+        ["ivshmem_ring/system"],
         ["ivshmem_ring/nvml"],
         ["ivshmem_ring/protocol"],
         ["ivshmem_ring/release"],

@@ -14,7 +14,7 @@
 #include "ivshmem_ring/hosts/dial.h"
 #include "ivshmem_ring/release/build_stamp.h"
 #include "ivshmem_ring/release/other_release.h"
-#include "ivshmem_ring/transport/huge_pages.h"
+#include "ivshmem_ring/system/huge_pages.h"
 #include "ivshmem_ring/transport/ring_transport.h"
 #include "ivshmem_ring/transport/waiter.h"
 

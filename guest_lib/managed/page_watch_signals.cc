@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <errno.h>
-#include <linux/futex.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -13,6 +11,7 @@
 #include "guest_lib/managed/page_watch.h"
 #include "guest_lib/managed/parts.h"
 #include "guest_lib/process/log.h"
+#include "ivshmem_ring/system/futex.h"
 
 namespace causeway::guest {
 namespace {
@@ -41,11 +40,10 @@ class SignalsWatch final : public PageWatch {
 
   void Ring() override {
     rung_.fetch_add(1);
-    syscall(SYS_futex, &rung_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+    FutexWake(&rung_, 1, FutexOf::kThisProcess);
   }
   void Wait(int64_t nanoseconds) override {
-    const timespec most{nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
-    syscall(SYS_futex, &rung_, FUTEX_WAIT_PRIVATE, seen_, nanoseconds >= 0 ? &most : nullptr, nullptr, 0);
+    FutexWait(&rung_, seen_, nanoseconds, FutexOf::kThisProcess);
     seen_ = rung_.load();
   }
   // They come to the claim alone.

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guest_lib/managed/pager.h"
 
-#include <linux/futex.h>
 #include <pthread.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -23,6 +21,7 @@
 #include "guest_lib/session/context.h"
 #include "guest_lib/session/submissions.h"
 #include "ivshmem_ring/messages/registration.h"
+#include "ivshmem_ring/system/futex.h"
 
 namespace causeway::guest {
 namespace {
@@ -47,20 +46,14 @@ std::atomic<size_t> variable_count{0};
 std::atomic<bool> serving{false};
 __attribute__((tls_model("initial-exec"))) thread_local bool is_server = false;
 
-void FutexWait(std::atomic<uint32_t>& word, uint32_t seen) {
-  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
-}
-void FutexWake(std::atomic<uint32_t>& word) {
-  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
-}
-
 // The serving thread always answers: it waits for the host only, whose death ends those waits.
 bool Submit(Request* request) {
   request->next = requests.load(std::memory_order_relaxed);
   while (!requests.compare_exchange_weak(request->next, request, std::memory_order_release)) {
   }
   PageWatch::Get().Ring();
-  while (request->done.load(std::memory_order_acquire) == 0) FutexWait(request->done, 0);
+  while (request->done.load(std::memory_order_acquire) == 0)
+    FutexWait(&request->done, 0, kFutexForEver, FutexOf::kThisProcess);
   return request->result;
 }
 
@@ -108,7 +101,8 @@ class Server {
       oldest->result = Serve(*oldest);
       accessible_chunks.store(areas_.accessible());
       oldest->done.store(1, std::memory_order_release);
-      FutexWake(oldest->done);  // its thread may be gone already: then nobody is woken
+      FutexWake(&oldest->done, 1,
+                FutexOf::kThisProcess);  // its thread may be gone already: then nobody is woken
       oldest = next;
     }
   }

@@ -2,15 +2,14 @@
 #include "host_backend/granted/sleep_word.h"
 
 #include <fcntl.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <utility>
+
+#include "ivshmem_ring/system/futex.h"
 
 namespace causeway {
 namespace {
@@ -46,14 +45,12 @@ SleepWord::~SleepWord() {
 void SleepWord::Sleep(const HotWord& word, uint32_t seen, uint64_t us) const {
   const uint32_t rings = std::atomic_ref<uint32_t>(*rings_).load();
   if (static_cast<uint32_t>(LoadAcquire(word)) != seen) return;
-  const timespec bound{static_cast<time_t>(us / 1'000'000), static_cast<long>(us % 1'000'000) * 1000};
-  syscall(SYS_futex, rings_, FUTEX_WAIT, rings, &bound, nullptr, 0);
+  FutexWait(rings_, rings, static_cast<int64_t>(us) * 1000, FutexOf::kAllProcesses);
 }
 
 uint32_t SleepWord::Wake() const {
   std::atomic_ref<uint32_t>(*rings_).fetch_add(1);
-  const long woken = syscall(SYS_futex, rings_, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-  return woken > 0 ? static_cast<uint32_t>(woken) : 0;
+  return FutexWakeAll(rings_, FutexOf::kAllProcesses);
 }
 
 }  // namespace causeway

@@ -2,14 +2,14 @@
 #include "ivshmem_ring/transport/ring_transport.h"
 
 #include <errno.h>
-#include <linux/futex.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <utility>
+
+#include "ivshmem_ring/system/futex.h"
 
 namespace causeway {
 namespace {
@@ -335,12 +335,10 @@ ReceiveStatus RingServer::ReceiveLater(RingConsumer& ring, HotWord& waiting, Spi
 
 // A missed HurryMain costs a millisecond at most, so nobody looks on before this sleep (Waiter::SleepFor).
 void RingServer::Gather(uint32_t us) {
-  const timespec bound{0, static_cast<long>(us) * 1000};
   StoreRelease(host_->main_waiting, static_cast<uint64_t>(DispatcherSleep::kGathers));
-  // The kernel compares the low half, which is what lies at the word's address.
-  const long woken =
-      syscall(SYS_futex, &main_.tail_word()->value, FUTEX_WAIT, main_.seen_tail(), &bound, nullptr, 0);
-  const int why = woken == 0 ? 0 : errno;
+  const bool woken = FutexWait(&main_.tail_word()->value, static_cast<uint32_t>(main_.seen_tail()),
+                               int64_t{us} * 1000, FutexOf::kAllProcesses);
+  const int why = woken ? 0 : errno;
   StoreRelease(host_->main_waiting, static_cast<uint64_t>(DispatcherSleep::kAwake));
   using End = GatherPace::End;
   const bool full = Low(*main_.tail_word()) - main_.seen_tail() >= kMostGathered;

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ivshmem_ring/transport/waiter.h"
 
-#include <limits.h>
-#include <linux/futex.h>
 #include <sched.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "ivshmem_ring/system/futex.h"
 #include "ivshmem_ring/transport/crowding.h"
 
 namespace causeway {
@@ -245,7 +243,6 @@ void Waiter::Nap(uint32_t seen) {
 }
 
 void Waiter::SleepFor(uint32_t seen, uint64_t us) {
-  const timespec bound{static_cast<time_t>(us / 1'000'000), static_cast<long>(us % 1'000'000) * 1000};
   if (wakes_ && waiting_ != nullptr) {
     // partner: the test in Wake(). Its load may pass the publishing store before it, so a peer that publishes
     // at the moment when we raise the flag may see it down while we do not see its word: we then miss the
@@ -254,13 +251,14 @@ void Waiter::SleepFor(uint32_t seen, uint64_t us) {
     // seeing it. A barrier in Wake() instead would cost each posted record 80 ns (measured; half the rate).
     StoreRelease(*waiting_, 1);
     flag_up_ = true;
-    // The kernel compares the low half, which is what lies at the word's address.
     if (bell_ != nullptr) {
       bell_->Sleep(*word_, seen, us);
     } else {
-      syscall(SYS_futex, &word_->value, FUTEX_WAIT, seen, &bound, nullptr, 0);
+      FutexWait(&word_->value, static_cast<uint32_t>(seen), static_cast<int64_t>(us) * 1000,
+                FutexOf::kAllProcesses);
     }
   } else {
+    const timespec bound{static_cast<time_t>(us / 1'000'000), static_cast<long>(us % 1'000'000) * 1000};
     nanosleep(&bound, nullptr);
   }
   now_us_ = NowUs();
@@ -287,7 +285,7 @@ bool Waiter::TimeToCheckPeer() {
 }
 
 void WakeSleepers(const HotWord& word) {
-  syscall(SYS_futex, &word.value, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  FutexWakeAll(&word.value, FutexOf::kAllProcesses);
 }
 
 void WakePeer(const HotWord& word, const Bell* bell) {

@@ -4,12 +4,10 @@
 
 #include <fcntl.h>
 #include <linux/falloc.h>
-#include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +19,7 @@
 
 #include "host_backend/daemon/loop/worker_fd.h"
 #include "ivshmem_ring/release/build_stamp.h"
+#include "ivshmem_ring/system/futex.h"
 
 namespace causeway::daemon {
 namespace {
@@ -328,7 +327,7 @@ Region::Wakes Region::WakeSleepers(uint32_t slot) const {
     if (LoadAcquire(waiting.value) == 0 || LoadAcquire(tail.value) == LoadAcquire(head.value)) return;
     due = true;
     if (granted_) return;
-    const bool any = syscall(SYS_futex, &tail.value, FUTEX_WAKE, 1, nullptr, nullptr, 0) > 0;
+    const bool any = FutexWake(&tail.value, 1, FutexOf::kAllProcesses) > 0;
     ++(any ? wakes.woken : wakes.vain);
   };
   GuestControl& guest = guest_control(slot);

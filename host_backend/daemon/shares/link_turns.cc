@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/daemon/shares/link_turns.h"
 
-#include <limits.h>
-#include <linux/futex.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <vector>
 
 #include "host_backend/daemon/shares/looking.h"
+#include "ivshmem_ring/system/futex.h"
 
 namespace causeway::daemon {
 
@@ -87,7 +85,7 @@ void LinkTurns::Publish(const Worker& worker, uint32_t direction, LinkGrant gran
   if (before == value) return;
   words.grant[direction].store(value, std::memory_order_release);
   if (static_cast<LinkGrant>(before) == LinkGrant::kClosed)
-    syscall(SYS_futex, &words.grant[direction], FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+    FutexWakeAll(&words.grant[direction], FutexOf::kAllProcesses);
 }
 
 NextLook LinkTurns::Look(uint64_t now_ns, const IsPaused& is_paused) {

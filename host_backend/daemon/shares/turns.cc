@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/daemon/shares/turns.h"
 
-#include <limits.h>
-#include <linux/futex.h>
 #include <sched.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +11,7 @@
 #include <utility>
 
 #include "host_backend/daemon/shares/looking.h"
+#include "ivshmem_ring/system/futex.h"
 
 namespace causeway::daemon {
 namespace {
@@ -237,7 +235,7 @@ void Turns::Publish(Part& part, Grant grant, const News& news, uint64_t now_ns) 
   words.seen_ns.store(now_ns, std::memory_order_release);
   if (news.asks || other_slice) {
     words.news.fetch_add(1, std::memory_order_release);
-    syscall(SYS_futex, &words.news, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+    FutexWakeAll(&words.news, FutexOf::kAllProcesses);
   }
   const auto value = static_cast<uint32_t>(grant);
   const uint32_t before = words.grant.load(std::memory_order_relaxed);
@@ -247,7 +245,7 @@ void Turns::Publish(Part& part, Grant grant, const News& news, uint64_t now_ns) 
     words.openings.fetch_add(1, std::memory_order_release);
   words.grant.store(value, std::memory_order_release);
   if (static_cast<Grant>(before) == Grant::kClosed || static_cast<Grant>(before) == Grant::kBeside)
-    syscall(SYS_futex, &words.grant, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+    FutexWakeAll(&words.grant, FutexOf::kAllProcesses);
 }
 
 // At most one VM uses the GPU: it need not ask, and whoever comes wakes this thread.

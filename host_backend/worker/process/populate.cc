@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "ivshmem_ring/transport/huge_pages.h"
+#include "ivshmem_ring/system/huge_pages.h"
 #include "ivshmem_ring/transport/waiter.h"
 
 #ifndef MADV_POPULATE_READ

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/worker/session/device_gates.h"
 
-#include <linux/futex.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -15,6 +13,7 @@
 #include "host_backend/common/monotonic.h"
 #include "host_backend/worker/driver/capture.h"
 #include "host_backend/worker/driver/logs.h"
+#include "ivshmem_ring/system/futex.h"
 #include "ivshmem_ring/transport/waiter.h"
 
 namespace causeway::host {
@@ -93,10 +92,7 @@ struct DeviceGates::Door final : Surroundings {
     page.waits[at].fetch_add(1, std::memory_order_relaxed);
   }
   void Sleep(const std::atomic<uint32_t>& grant, uint32_t seen, uint64_t nanoseconds) override {
-    const timespec bound{static_cast<time_t>(nanoseconds / 1'000'000'000),
-                         static_cast<long>(nanoseconds % 1'000'000'000)};
-    // Not private: the daemon wakes, in its own mapping.
-    syscall(SYS_futex, &grant, FUTEX_WAIT, seen, &bound, nullptr, 0);
+    FutexWait(&grant, seen, static_cast<int64_t>(nanoseconds), FutexOf::kAllProcesses);
   }
   bool Register();
 
@@ -210,7 +206,7 @@ void DeviceGates::WatchDoor(Door& door) {
   prctl(PR_SET_NAME, "causeway-news");
   for (;;) {
     FollowNews(door, grant);
-    syscall(SYS_futex, &grant.news, FUTEX_WAIT, door.seen_news, nullptr, nullptr, 0);
+    FutexWait(&grant.news, door.seen_news, kFutexForEver, FutexOf::kAllProcesses);
   }
 }
 

@@ -3,11 +3,8 @@
 #include "ivshmem_ring/protocol/maybe_result.h"
 
 #include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <sched.h>
 #include <stdio.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -15,6 +12,7 @@
 #include <string>
 
 #include "ivshmem_ring/protocol/operation.h"
+#include "ivshmem_ring/system/futex.h"
 #include "ivshmem_ring/transport/waiter.h"
 
 namespace causeway::host {
@@ -135,12 +133,12 @@ void Dispatcher::SetDispatched(uint64_t sequence) {
   if (sequence < wake_at_.load(std::memory_order_relaxed)) return;
   wake_at_.store(kNobodySleeps, std::memory_order_relaxed);
   wakes_.fetch_add(1);
-  syscall(SYS_futex, &wakes_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  FutexWakeAll(&wakes_, FutexOf::kThisProcess);
 }
 
 bool Dispatcher::AwaitAsleep(uint64_t sequence) {
-  constexpr long kFirstNs = 50'000, kNextNs = 10'000'000;
-  timespec bound{0, kFirstNs};
+  constexpr int64_t kFirstNs = 50'000, kNextNs = 10'000'000;
+  int64_t bound_ns = kFirstNs;
   for (;;) {
     const uint32_t seen = wakes_.load();
     uint64_t lowest = wake_at_.load(std::memory_order_relaxed);
@@ -148,8 +146,8 @@ bool Dispatcher::AwaitAsleep(uint64_t sequence) {
     }
     if (session_.stopped()) return false;
     if (dispatched_.load(std::memory_order_acquire) >= sequence) return true;  // partner: SetDispatched
-    const long woken = syscall(SYS_futex, &wakes_, FUTEX_WAIT_PRIVATE, seen, &bound, nullptr, 0);
-    bound.tv_nsec = woken != 0 && errno == ETIMEDOUT ? kNextNs : kFirstNs;
+    const bool woken = FutexWait(&wakes_, seen, bound_ns, FutexOf::kThisProcess);
+    bound_ns = !woken && errno == ETIMEDOUT ? kNextNs : kFirstNs;
   }
 }
 
