@@ -220,6 +220,46 @@ TEST_F(TurnsTest, AWorkerThatEndsGivesTheTurnBack) {
   EXPECT_TRUE(turns_.Status().empty());
 }
 
+uint64_t now_of_test = 0;
+
+// Whose process has died keeps nobody waiting for work whose end nobody is told, and pays for it until the worker is gone.
+TEST_F(TurnsTest, AWorkerThatIsAboutToEndKeepsNoTurn) {
+  constexpr uint64_t kStepNs = 100'000;
+  now_of_test = 1'000'000'000;
+  Turns turns([] { return now_of_test; });
+  const auto steps_until = [&](auto holds) {
+    uint64_t steps = 0;
+    for (; !holds() && steps < 10'000; ++steps) {
+      now_of_test += kStepNs;
+      turns.Look();
+    }
+    return steps * kStepNs;
+  };
+  const auto had_ns = [&] {
+    const std::vector<ShareStatus> all = turns.Status();
+    const auto found = std::find_if(
+        all.begin(), all.end(), [&](const ShareStatus& each) { return each.scopes.front() == one_.name; });
+    return found != all.end() ? found->figures.had_ns : 0;
+  };
+  for (Vm* vm : {&one_, &two_}) turns.Open(vm->name, vm->name, vm->page, 0, {});
+  for (const bool ends : {false, true}) {
+    one_.words().waiting = two_.words().waiting = 1;
+    turns.Wake();
+    steps_until([&] { return one_.grant() == Grant::kTurn; });
+    ASSERT_EQ(one_.grant(), Grant::kTurn);
+    one_.words().waiting = 0;
+    one_.words().sent[0] = one_.words().done[0] + 1;
+    if (ends) turns.Ends(one_.name, 0);
+    const auto may_submit = [&] { return two_.grant() == Grant::kTurn || two_.grant() == Grant::kOpen; };
+    const uint64_t before = had_ns(), took = steps_until(may_submit);
+    EXPECT_TRUE(may_submit());
+    EXPECT_EQ(took < kNothingFinishedNs / 4, ends) << took;
+    steps_until([steps = 20]() mutable { return steps-- == 0; });
+    EXPECT_GT(had_ns(), before);
+    one_.words().done[0] = one_.words().sent[0].load();
+  }
+}
+
 // Processes that end after each launch have the cap of their VM all the same.
 TEST_F(TurnsTest, WhatAShareOwesOutlivesItsLastSession) {
   turns_.AskForTerms([](const std::string&) {

@@ -67,6 +67,10 @@ Accounts::Seat Accounts::Take(const AccountHolder& holder, Account& account, uin
   return Seat{holder.scope, cell, account.descriptor.get(), account.reading.get()};
 }
 
+void Accounts::Ends(const Seat& seat) {
+  if (seat.taken() && turns_ != nullptr) turns_->Ends(seat.scope, seat.cell);
+}
+
 void Accounts::Leave(const Seat& seat) {
   const auto found = accounts_.find(seat.scope);
   if (!seat.taken() || found == accounts_.end()) return;

@@ -157,7 +157,7 @@ void Arbiter::Limit(Vm& vm) const {
 // because others may only say that they have work, and it may only say that it waits.
 void Arbiter::Charge(double passed_ns) {
   const auto works = [](const Vm& vm) {
-    return vm.used && (vm.demand.busy || (vm.grant == Grant::kOpen && vm.submitted));
+    return vm.used && (vm.demand.busy || vm.demand.leaves || (vm.grant == Grant::kOpen && vm.submitted));
   };
   const auto has_turn = [this](const Vm& vm) { return holder_ && &vm == &vms_[*holder_]; };
   const auto holds = [&](const Vm& vm) { return contended_ && has_turn(vm); };

@@ -23,14 +23,17 @@ namespace causeway::daemon {
 // What the workers of one VM say of one GPU, added up. Hostile guests may have written it: a lie changes what its own VM gets, and
 // takes from nobody else more than a part by weight of what that one is charged.
 struct Demand {
-  bool waiting = false;    // a record waits, for the turn or for room in what may be outstanding
-  bool busy = false;       // work that was submitted is not known to be finished
-  bool stuck = false;      // busy, and nothing was finished for so long that it may need more work to end
+  bool waiting = false;  // a record waits, for the turn or for room in what may be outstanding
+  bool busy = false;     // work that was submitted is not known to be finished
+  bool stuck = false;    // busy, and nothing was finished for so long that it may need more work to end
+  // Work is left of processes that are about to end. It ends with them, after some ten milliseconds, often without that anybody is
+  // told: it is paid for, and keeps nobody waiting.
+  bool leaves = false;
   uint64_t submitted = 0;  // a count that grows with every submission
-  // Where busy: of how many processes; the GPU's own round gives each the same. One whose slice was set counts by that, as a part of
+  // Where busy, or where work is left: of how many processes; the GPU's own round gives each the same. One whose slice was set counts by that, as a part of
   // the driver's.
   double contexts = 1;
-  uint32_t processes = 1;  // that are busy
+  uint32_t processes = 1;  // that have work
 };
 
 struct TurnTerms {

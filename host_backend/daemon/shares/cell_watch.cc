@@ -22,6 +22,11 @@ void CellWatch::Close(uint32_t cell) {
   cells_.erase(found);
 }
 
+void CellWatch::Ends(uint32_t cell) {
+  const auto found = cells_.find(cell);
+  if (found != cells_.end()) found->second.ends = true;
+}
+
 Demand CellWatch::Look(uint64_t now_ns, uint32_t granted_us) {
   Demand demand;
   demand.submitted = ended_;
@@ -31,7 +36,7 @@ Demand CellWatch::Look(uint64_t now_ns, uint32_t granted_us) {
   for (auto& [number, cell] : cells_) {
     const TurnWords& words = *cell.words;
     demand.submitted += words.submitted.load(std::memory_order_relaxed);
-    demand.waiting = demand.waiting || words.waiting.load(std::memory_order_relaxed) != 0;
+    demand.waiting = demand.waiting || (!cell.ends && words.waiting.load(std::memory_order_relaxed) != 0);
     bool busy = words.unmarked.load(std::memory_order_acquire) != 0;
     for (uint32_t slot = 0; slot < kTurnMarks; ++slot) {
       const uint32_t done = words.done[slot].load(std::memory_order_acquire);
@@ -40,12 +45,12 @@ Demand CellWatch::Look(uint64_t now_ns, uint32_t granted_us) {
       cell.done[slot] = done;
     }
     if (!busy) continue;
+    (cell.ends ? demand.leaves : demand.busy) = true;
     ++demand.processes;
     const bool obeys = granted_us != 0 && words.slice_us.load(std::memory_order_relaxed) == granted_us;
     demand.contexts += obeys ? granted_us / kDriversSliceUs : 1;
   }
-  demand.busy = demand.processes != 0;
-  if (!demand.busy) demand.contexts = demand.processes = 1;
+  if (demand.processes == 0) demand.contexts = demand.processes = 1;
   if (progress || !demand.busy) progress_ns_ = now_ns;
   demand.stuck = demand.busy && now_ns - progress_ns_ > kNothingFinishedNs;
   return demand;

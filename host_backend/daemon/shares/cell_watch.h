@@ -18,6 +18,8 @@ class CellWatch {
   // A worker begins or has ended; `cell` is the caller's number for it. The words outlive the pair.
   void Open(uint32_t cell, const TurnWords& words);
   void Close(uint32_t cell);
+  // Its worker is about to end: nothing more comes of it, and what it has submitted keeps nobody waiting (Demand::leaves).
+  void Ends(uint32_t cell);
   bool empty() const { return cells_.empty(); }
 
   // `granted_us`: the time slice that this VM was last told to set (0: the driver's own). A worker that says to have set another
@@ -28,6 +30,7 @@ class CellWatch {
   struct Cell {
     const TurnWords* words = nullptr;
     std::array<uint32_t, kTurnMarks> done{};
+    bool ends = false;
   };
   std::map<uint32_t, Cell> cells_;
   uint64_t ended_ = 0;        // what the workers that have ended had submitted

@@ -110,6 +110,18 @@ void Turns::Open(const std::string& scope, const std::string& share, AccountPage
   changed_.notify_one();
 }
 
+void Turns::Ends(const std::string& scope, uint32_t cell) {
+  const std::lock_guard lock(mutex_);
+  const auto known = scopes_.find(scope);
+  if (known == scopes_.end()) return;
+  for (auto& [device, gpu] : gpus_) {
+    const auto member = gpu.members.find(known->second.share);
+    if (member == gpu.members.end()) continue;
+    const auto part = member->second.parts.find(scope);
+    if (part != member->second.parts.end()) part->second.watch.Ends(cell);
+  }
+}
+
 void Turns::Close(const std::string& scope, uint32_t cell) {
   const std::lock_guard lock(mutex_);
   const auto known = scopes_.find(scope);
@@ -212,13 +224,14 @@ Demand Turns::DemandOf(Member& member, uint64_t now_ns) const {
     const Demand demand = part.watch.Look(now_ns, part.grant->slice_us.load(std::memory_order_relaxed));
     all.waiting = all.waiting || (demand.waiting && (member.parts.size() == 1 || !IsPaused(scope)));
     all.busy = all.busy || demand.busy;
-    all.contexts += demand.busy ? demand.contexts : 0;
-    all.processes += demand.busy ? demand.processes : 0;
+    all.leaves = all.leaves || demand.leaves;
+    all.contexts += demand.busy || demand.leaves ? demand.contexts : 0;
+    all.processes += demand.busy || demand.leaves ? demand.processes : 0;
     all.submitted += demand.submitted;
     moves = moves || (demand.busy && !demand.stuck);
   }
   all.stuck = all.busy && !moves;
-  if (!all.busy) all.contexts = all.processes = 1;
+  if (!all.busy && !all.leaves) all.contexts = all.processes = 1;
   return all;
 }
 
