@@ -334,7 +334,8 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* list, unsigned int count,
                                               unsigned int flags) {
   if (const CUresult result = InitialisedOrError()) return result;
-  if (list == nullptr || count == 0 || count > kMaxDeviceLaunches) return CUDA_ERROR_INVALID_VALUE;
+  if (list == nullptr || count == 0 || count > kMaxDeviceLaunches || !OnlyFlags(flags, kMultiDeviceFlags))
+    return CUDA_ERROR_INVALID_VALUE;
   // Each launch needs a device of its own, which the driver asks before it looks at the functions.
   int devices = 0;
   if (const CUresult result = cuDeviceGetCount(&devices)) return result;
@@ -358,6 +359,7 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* list, unsigned
 CUresult cuParamSetv(CUfunction function, int offset, void* from, unsigned int bytes) {
   constexpr unsigned kPiece = 2048;
   if (const CUresult result = InitialisedOrError()) return result;
+  if (from == nullptr) return CUDA_ERROR_INVALID_VALUE;
   unsigned at = 0;
   do {
     const unsigned piece = bytes - at < kPiece ? bytes - at : kPiece;

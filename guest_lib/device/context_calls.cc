@@ -250,6 +250,11 @@ CUresult cuCtxSetFlags(unsigned int flags) {
   return result;
 }
 
+CUresult cuCtxResetPersistingL2Cache() {
+  if (const CUresult result = NeedContext()) return result;
+  return Post<Op::cuCtxResetPersistingL2Cache>();
+}
+
 CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
   const CUresult result = Wait<Op::cuCtxSetCacheConfig>(config);
   ++context_settings;

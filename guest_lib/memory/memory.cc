@@ -364,10 +364,11 @@ CUresult cuMemAllocHost_v2(void** address, size_t bytes) {
 }
 
 CUresult cuMemFreeHost(void* address) {
-  if (const CUresult result = NeedContext()) return result;
+  // Nothing can be freed without a context, as driver 580 answers.
+  if (const CUresult result = address != nullptr ? NeedContext() : InitialisedOrError()) return result;
   Session& session = Session::Made();
   if (const CUresult sticky = session.sticky()) return sticky;
-  if (address == nullptr) return CUDA_SUCCESS;  // as driver 580 answers
+  if (address == nullptr) return CUDA_SUCCESS;
   HostAllocation host;
   if (!FindHost(reinterpret_cast<uint64_t>(address), &host) || host.kind != HostKind::kPinned ||
       host.address != reinterpret_cast<uint64_t>(address)) {

@@ -20,9 +20,12 @@ class ResolvedStream {
       object_ = Find(stream);
     }
   }
-  // CUDA_ERROR_INVALID_HANDLE if the handle names no stream.
+  // CUDA_ERROR_INVALID_HANDLE if the handle names no stream; a thread without a context has no stream of its own.
   CUresult error() const {
-    return object_ != nullptr || IsLegacy() ? CUDA_SUCCESS : InvalidHandleError(HandleKind::kStream);
+    if (object_ != nullptr || IsLegacy()) return CUDA_SUCCESS;
+    return handle_ == CU_STREAM_PER_THREAD && CurrentContextObject() == nullptr
+               ? CUDA_ERROR_INVALID_CONTEXT
+               : InvalidHandleError(HandleKind::kStream);
   }
   bool IsLegacy() const { return handle_ == nullptr || handle_ == CU_STREAM_LEGACY; }
   CUstream handle() const { return handle_; }  // not CU_STREAM_PER_THREAD, unless there is an error

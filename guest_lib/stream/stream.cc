@@ -38,6 +38,14 @@ void Remember(CUstream stream, unsigned flags, int priority) {
   NoteStream(flags == CU_STREAM_DEFAULT);
 }
 
+// Of a stream whose capture is broken driver 580 tells neither priority nor context.
+CUresult IsCaptureBroken(CUstream stream) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const bool broken = AnyCapture() && cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+                      status == CU_STREAM_CAPTURE_STATUS_INVALIDATED;
+  return broken ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+}
+
 CUstream MakePerThreadStream() {
   ThreadState& thread = ThisThread();
   std::erase_if(thread.default_streams, [](const DefaultStream& own) { return !own.alive(); });
@@ -87,8 +95,9 @@ CUresult cuStreamCreate(CUstream* stream, unsigned int flags) {
 }
 
 CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned int flags, int priority) {
-  if (const CUresult result = NeedContext()) return result;
+  if (const CUresult result = InitialisedOrError()) return result;
   if (flags > CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = NeedContext()) return result;
   const CUresult result = Post<Op::cuStreamCreateWithPriority>(stream, flags, priority);
   if (result == CUDA_SUCCESS) Remember(*stream, flags, priority);
   return result;
@@ -137,6 +146,7 @@ CUresult cuStreamGetFlags(CUstream stream, unsigned int* flags) {
 CUresult cuStreamGetPriority(CUstream stream, int* priority) {
   Object* object;
   if (const CUresult result = FindStream(stream, &object)) return result;
+  if (const CUresult broken = IsCaptureBroken(stream)) return broken;
   if (priority == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *priority = object != nullptr ? object->number : 0;
   return CUDA_SUCCESS;
@@ -153,14 +163,17 @@ CUresult cuStreamGetId(CUstream stream, unsigned long long* id) {
 CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
   Object* object;
   if (const CUresult result = FindStream(stream, &object)) return result;
+  if (const CUresult broken = IsCaptureBroken(stream)) return broken;
   if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *context = reinterpret_cast<CUcontext>(object != nullptr ? object->context : CurrentContextObject());
   return CUDA_SUCCESS;
 }
 
-// The driver lets a program ask for the green context alone.
+// The driver lets a program ask for either alone.
 CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext* context, CUgreenCtx* green) {
   CUcontext unwanted = nullptr;
+  CUgreenCtx unwanted_green = nullptr;
+  if (green == nullptr && context != nullptr) green = &unwanted_green;
   return Wait<Op::cuStreamGetCtx_v2>(stream, context != nullptr ? context : &unwanted, green);
 }
 

@@ -73,6 +73,8 @@ inline constexpr uint64_t kTextureArrayFlags = CU_TRSA_OVERRIDE_FORMAT;
 inline constexpr uint64_t kTextureFlags = CU_TRSF_READ_AS_INTEGER | CU_TRSF_NORMALIZED_COORDINATES |
                                           CU_TRSF_SRGB | CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION |
                                           CU_TRSF_SEAMLESS_CUBEMAP;
+// Of a texture reference the driver (580) ignores one bit that has no name.
+inline constexpr uint64_t kTextureReferenceFlags = kTextureFlags | 0x4;
 inline constexpr uint64_t kArrayFlags =
     CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_SURFACE_LDST | CUDA_ARRAY3D_CUBEMAP | CUDA_ARRAY3D_TEXTURE_GATHER |
     CUDA_ARRAY3D_DEPTH_TEXTURE | CUDA_ARRAY3D_COLOR_ATTACHMENT | CUDA_ARRAY3D_SPARSE |

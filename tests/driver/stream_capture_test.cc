@@ -550,6 +550,24 @@ TEST_F(CaptureTest, FillsOfNothingAndOfUnknownMemory) {
 }
 
 // So is what is to be mapped to a sparse array.
+// And what a call's flags are: of a stream whose capture is broken nothing else is said.
+TEST_F(CaptureTest, ABrokenCaptureIsSaidFirst) {
+  constexpr unsigned kNoSuchFlag = 8;
+  CUgraph graph = nullptr;
+  CUcontext context = nullptr;
+  int priority = 0;
+  OK(cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  EXPECT_EQ(cuStreamSynchronize(stream_), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  constexpr CUresult kBroken = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+  EXPECT_EQ(cuEventRecordWithFlags(event_, stream_, kNoSuchFlag), kBroken);
+  EXPECT_EQ(cuStreamWriteValue64_v2(stream_, 0, 1, kNoSuchFlag), kBroken);
+  EXPECT_EQ(cuStreamGetPriority(stream_, &priority), kBroken);
+  EXPECT_EQ(cuStreamGetCtx(stream_, &context), kBroken);
+  EXPECT_EQ(cuStreamEndCapture(stream_, &graph), kBroken);
+  EXPECT_EQ(cuEventRecordWithFlags(event_, stream_, kNoSuchFlag), CUDA_ERROR_INVALID_VALUE);
+  OK(cuStreamGetPriority(stream_, &priority));
+}
+
 TEST_F(CaptureTest, MapsInACapture) {
   CUarrayMapInfo nothing{};
   CUgraph graph = nullptr;

@@ -104,12 +104,16 @@ TEST_F(StreamTest, IdsContextsDevices) {
 }
 
 // A program may ask with any context current.
-TEST_F(StreamTest, TheGreenContextAlone) {
+TEST_F(StreamTest, EitherContextAlone) {
   CUgreenCtx green = nullptr;
   auto* get = SymbolAs<CUresult(CUstream, CUcontext*, CUgreenCtx*)>("cuStreamGetCtx_v2");
   ASSERT_NE(get, nullptr);
   EXPECT_EQ(get(free_, nullptr, &green), CUDA_SUCCESS);
   EXPECT_EQ(green, nullptr);
+  CUcontext context = nullptr, current = nullptr;
+  EXPECT_EQ(get(free_, &context, nullptr), CUDA_SUCCESS);
+  OK(cuCtxGetCurrent(&current));
+  EXPECT_EQ(context, current);
 }
 
 TEST_F(StreamTest, StreamsOfAnotherContext) {
@@ -308,6 +312,25 @@ TEST_F(StreamTest, ErrorsAtTheCall) {
   EXPECT_EQ(cuLaunchKernel(add_, 1, 1, 1, 2000, 1, 1, 0, free_, nullptr, nullptr), CUDA_ERROR_INVALID_VALUE);
   OK(cuStreamSynchronize(free_));
   OK(cuCtxSynchronize());
+}
+
+// What is asked before the context is.
+TEST_F(StreamTest, WithoutAContext) {
+  CUcontext before = nullptr;
+  CUstream stream = nullptr;
+  OK(cuCtxPopCurrent(&before));
+  EXPECT_EQ(cuStreamCreateWithPriority(&stream, 3, 0), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING, 0), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(cuStreamSynchronize(CU_STREAM_PER_THREAD), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(cuCtxResetPersistingL2Cache(), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(cuMemFreeHost(nullptr), CUDA_SUCCESS);
+  OK(cuCtxPushCurrent(before));
+}
+
+TEST_F(StreamTest, AttributesOfLaunchesAlone) {
+  CUstreamAttrValue value{};
+  for (const auto id : {CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT})
+    EXPECT_EQ(cuStreamSetAttribute(free_, id, &value), CUDA_ERROR_INVALID_VALUE);
 }
 
 }  // namespace

@@ -83,6 +83,8 @@ GraphRef MakeGraph();
 CUresult Submit(const StreamRef& stream, Operation operation, CompletionRef* done = nullptr);
 
 bool IsCapturing(const StreamRef& stream);
+// Whether the stream captures and the capture is invalidated.
+bool IsCaptureBroken(const StreamRef& stream);
 
 // The answer for an operation that capture forbids, for the calling thread: 0 or 900 (which ends the
 // capture).

@@ -157,6 +157,12 @@ bool IsCapturing(const StreamRef& stream) {
   return stream->capture != nullptr;
 }
 
+bool IsCaptureBroken(const StreamRef& stream) {
+  if (NoCaptures()) return false;
+  std::lock_guard lock(GraphLock());
+  return stream->capture != nullptr && stream->capture->invalidated;
+}
+
 CUresult Submit(const StreamRef& stream, Operation operation, CompletionRef* done) {
   if (!NoCaptures()) {
     std::lock_guard lock(GraphLock());

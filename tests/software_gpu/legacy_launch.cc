@@ -121,8 +121,12 @@ CUresult cuLaunchGridAsync(CUfunction f, int grid_width, int grid_height, CUstre
   return LaunchPending(f, grid_width, grid_height, hStream);
 }
 
-CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* list, unsigned int count, unsigned int) {
-  if (list == nullptr || count != 1) return CUDA_ERROR_INVALID_VALUE;  // there is one device
+CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* list, unsigned int count,
+                                              unsigned int flags) {
+  constexpr unsigned kFlags = CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_PRE_LAUNCH_SYNC |
+                              CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_POST_LAUNCH_SYNC;
+  if (list == nullptr || count != 1 || (flags & ~kFlags) != 0)  // there is one device
+    return CUDA_ERROR_INVALID_VALUE;
   return cuLaunchCooperativeKernel(list->function, list->gridDimX, list->gridDimY, list->gridDimZ,
                                    list->blockDimX, list->blockDimY, list->blockDimZ, list->sharedMemBytes,
                                    list->hStream, list->kernelParams);

@@ -130,8 +130,8 @@ CUresult cuMemAllocHost_v2(void** pp, size_t bytesize) {
 }
 
 CUresult cuMemFreeHost(void* p) {
+  if (p == nullptr) return OnDevice(__func__, [] { return CUDA_SUCCESS; });
   return InContext(__func__, [&](const ContextRef&) -> CUresult {
-    if (p == nullptr) return CUDA_SUCCESS;
     if (CUresult refused = RefuseWhileCapturing(); refused != CUDA_SUCCESS) return refused;
     AllocationRef allocation = FindHostAllocation(p);
     if (allocation == nullptr || allocation->address() != p || allocation->kind != MemoryKind::kHost) {

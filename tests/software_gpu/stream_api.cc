@@ -51,6 +51,7 @@ CUresult cuStreamCreate(CUstream* phStream, unsigned int Flags) {
 }
 
 CUresult cuStreamCreateWithPriority(CUstream* phStream, unsigned int flags, int priority) {
+  if (flags > CU_STREAM_NON_BLOCKING) return OnDevice(__func__, [] { return CUDA_ERROR_INVALID_VALUE; });
   return InContext(
       __func__, [&](const ContextRef& context) { return CreateStream(context, phStream, flags, priority); });
 }
@@ -84,6 +85,7 @@ CUresult cuStreamSynchronize(CUstream hStream) {
 
 CUresult cuStreamGetPriority(CUstream hStream, int* priority) {
   return AboutStream(__func__, hStream, [&](const StreamRef& stream) -> CUresult {
+    if (IsCaptureBroken(stream)) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     if (priority == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *priority = stream->priority;
     return CUDA_SUCCESS;
@@ -108,6 +110,7 @@ CUresult cuStreamGetId(CUstream hStream, unsigned long long* streamId) {
 
 CUresult cuStreamGetCtx(CUstream hStream, CUcontext* pctx) {
   return AboutStream(__func__, hStream, [&](const StreamRef& stream) -> CUresult {
+    if (IsCaptureBroken(stream)) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     ContextRef context = stream->context.lock();
     if (pctx == nullptr || context == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *pctx = context->handle;

@@ -120,6 +120,7 @@ CUresult SubmitStep(const char* function, CUstream handle, const Make& make) {
   return InContext(function, [&](const ContextRef& context) -> CUresult {
     StreamRef stream = FindStream(context, handle);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (IsCaptureBroken(stream)) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     Operation operation;
     operation.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
     CUresult result = make(&operation.run);

@@ -49,7 +49,7 @@ CUresult SetWord(CUfunction function, int offset, T value) {
 CUresult SetBytes(CUfunction function, int offset, void* from, unsigned bytes) {
   unsigned inside = 0;
   if (const CUresult result = PartInside(function, offset, bytes, &inside)) return result;
-  if (inside == 0 && bytes != 0) return CUDA_SUCCESS;
+  if (inside == 0) return CUDA_SUCCESS;
   return Checked::own<&Driver::cuParamSetv>(function, offset, from, inside);
 }
 

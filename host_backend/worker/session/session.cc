@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/worker/session/session.h"
 
+#include "host_backend/worker/driver/capture.h"
+#include "host_backend/worker/driver/logs.h"
 #include "ivshmem_ring/protocol/operation.h"
 
 namespace causeway::host {
@@ -39,6 +41,7 @@ CUresult Session::Execute(Request& request) {
   const CUresult result = handler != nullptr
                               ? handler(*this, request)
                               : Breach("a message has no meaning: opcode " + std::to_string(op));
+  const bool is_refused = result == CUDA_ERROR_INVALID_VALUE && !request.in.ok();
   if (request.in.is_cut()) Breach("a message is cut: " + std::string(OpName(request.header.op)));
   objects_.Leave(result);
   // The dispatcher goes on: it is no channel and no lane.
@@ -46,7 +49,22 @@ CUresult Session::Execute(Request& request) {
     gates_.Leave(*entrance, objects_, request.channel == kChannelCount && !request.in_lane, result);
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
     errors.fetch_add(1, std::memory_order_relaxed);
-  return request.in.is_cut() ? CUDA_ERROR_INVALID_VALUE : result;
+  if (request.in.is_cut()) return CUDA_ERROR_INVALID_VALUE;
+  return is_refused && Captures::Any() ? RefusalBesideCapture(request.header, result) : result;
+}
+
+// Seen with driver 580, of calls whose flags or structures do not exist: cuEventRecordWithFlags, cuStreamWriteValue64_v2,
+// cuStreamBatchMemOp_v2.
+CUresult Session::RefusalBesideCapture(const RecordPrefix& header, CUresult refusal) {
+  const OwnCalls own_calls;
+  auto* stream = static_cast<CUstream>(Objects::whereabouts().stream.value);
+  if (stream == nullptr && !TraitsOf(static_cast<Op>(header.op)).Has(traits::kInStream)) return refusal;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (!Has(TheDriver().cuStreamIsCapturing)) return refusal;
+  const CUresult asked =
+      TheDriver().cuStreamIsCapturing(stream != nullptr ? stream : CU_STREAM_LEGACY, &status);
+  if (asked != CUDA_SUCCESS) return asked;
+  return status == CU_STREAM_CAPTURE_STATUS_INVALIDATED ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : refusal;
 }
 
 void Session::ContextEnds(CUcontext context) {
