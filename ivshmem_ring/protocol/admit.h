@@ -51,6 +51,9 @@ inline CUresult Admit(CUmemLocation& location) {
                        location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
   return on_host ? CUDA_ERROR_NOT_SUPPORTED : Admit(location.type);
 }
+inline CUresult AdmitQuestion(CUmemLocation& location) {
+  return Admit(location.type);
+}
 // Unlike elsewhere, a location on the host passes, since the driver itself refuses it.
 inline CUresult Admit(CUmemAccessDesc& access) {
   return AdmitAll(access.location.type, access.flags);

@@ -208,6 +208,10 @@ TEST_F(MempoolTest, Access) {
   CUmemAccess_flags flags{};
   CUmemLocation location{CU_MEM_LOCATION_TYPE_DEVICE, {0}};
   OK(cuMemPoolGetAccess(&flags, pool, &location));
+  // One may ask about places that a guest's memory cannot have.
+  CUmemLocation host{CU_MEM_LOCATION_TYPE_HOST_NUMA, 0};
+  CUmemAccess_flags from_there = CU_MEM_ACCESS_FLAGS_PROT_READ;
+  EXPECT_EQ(cuMemPoolGetAccess(&from_there, pool, &host), CUDA_SUCCESS);
   EXPECT_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
   const CUmemAccessDesc access{location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   OK(cuMemPoolSetAccess(pool, &access, 1));
