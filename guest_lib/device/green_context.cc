@@ -226,7 +226,7 @@ CUresult cuStreamGetGreenCtx(CUstream stream, CUgreenCtx* green) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (green == nullptr) return CUDA_ERROR_INVALID_VALUE;
   CUcontext context = nullptr;
-  if (const CUresult result = cuStreamGetCtx(stream, &context)) return result;
+  if (const CUresult result = ContextOfStream(stream, &context)) return result;
   const Object* object = Find(context);
   *green = object != nullptr ? reinterpret_cast<CUgreenCtx>(ContextOf(object).green) : nullptr;
   return CUDA_SUCCESS;

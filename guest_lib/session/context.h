@@ -121,6 +121,8 @@ Object* PrimaryContext(CUdevice device);
 // The stream behind a handle, for answers in the guest; *object is null for the default streams of the
 // current context. CUDA_ERROR_INVALID_CONTEXT: there is none; CUDA_ERROR_INVALID_HANDLE: no such stream.
 CUresult FindStream(CUstream stream, Object** object);
+// The context that it belongs to; of a default stream the current one.
+CUresult ContextOfStream(CUstream stream, CUcontext* context);
 // Whether a device has that number.
 bool IsDevice(CUdevice device);
 

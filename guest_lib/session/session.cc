@@ -135,6 +135,13 @@ CUresult FindStream(CUstream stream, Object** object) {
   return *object != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
+CUresult ContextOfStream(CUstream stream, CUcontext* context) {
+  Object* object = nullptr;
+  if (const CUresult result = FindStream(stream, &object)) return result;
+  *context = reinterpret_cast<CUcontext>(object != nullptr ? object->context : CurrentContextObject());
+  return CUDA_SUCCESS;
+}
+
 CUresult StreamId(CUstream stream, uint64_t* id) {
   Object* object = nullptr;
   if (const CUresult result = FindStream(stream, &object)) return result;

@@ -41,9 +41,11 @@ void Remember(CUstream stream, unsigned flags, int priority) {
 // Of a stream whose capture is broken driver 580 tells neither priority nor context.
 CUresult IsCaptureBroken(CUstream stream) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  const bool broken = AnyCapture() && cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
-                      status == CU_STREAM_CAPTURE_STATUS_INVALIDATED;
-  return broken ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+  const CUresult asked = AnyCapture() ? cuStreamIsCapturing(stream, &status) : CUDA_SUCCESS;
+  if (asked == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return CUDA_SUCCESS;  // of the legacy stream
+  if (asked != CUDA_SUCCESS) return asked;  // perhaps of an earlier call, which is told once
+  return status == CU_STREAM_CAPTURE_STATUS_INVALIDATED ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+                                                        : CUDA_SUCCESS;
 }
 
 CUstream MakePerThreadStream() {
@@ -161,11 +163,11 @@ CUresult cuStreamGetId(CUstream stream, unsigned long long* id) {
 }
 
 CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
-  Object* object;
-  if (const CUresult result = FindStream(stream, &object)) return result;
+  CUcontext found = nullptr;
+  if (const CUresult result = ContextOfStream(stream, &found)) return result;
   if (const CUresult broken = IsCaptureBroken(stream)) return broken;
   if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *context = reinterpret_cast<CUcontext>(object != nullptr ? object->context : CurrentContextObject());
+  *context = found;
   return CUDA_SUCCESS;
 }
 
@@ -179,7 +181,7 @@ CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext* context, CUgreenCtx* gree
 
 CUresult cuStreamGetDevice(CUstream stream, CUdevice* device) {
   CUcontext context = nullptr;
-  if (const CUresult result = cuStreamGetCtx(stream, &context)) return result;
+  if (const CUresult result = ContextOfStream(stream, &context)) return result;
   if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *device = ContextOf(Find(context)).device;
   return CUDA_SUCCESS;

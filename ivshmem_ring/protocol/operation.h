@@ -72,6 +72,9 @@ inline constexpr Traits kPrintsOutput{1u << 12};
 // It gives the GPU's processors work, for which it waits until its VM may (host_backend/worker/gate/gate.h).
 // Copies between host and device are the copy engines' work, which is beside that of others.
 inline constexpr Traits kSubmits{1u << 13};
+// The driver looks at a capture of its stream before it looks at flags and structures, as was seen with version 580. Of most calls that is
+// not known.
+inline constexpr Traits kCaptureFirst{1u << 14};
 
 constexpr Traits OfRow(Traits row) {
   return std::has_single_bit(row.bits() & kEffects.bits()) ? row : throw "a row states one effect";

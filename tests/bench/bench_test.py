@@ -118,7 +118,7 @@ class Bench(unittest.TestCase):
             report = json.loads(table.read_text(encoding="utf-8"))
         self.assertEqual(len(report["ping_pong_us"]), 2)
         senders = {copy: {way: len(samples) for way, samples in ways.items()} for copy, ways in report["sender_gb_per_s"].items()}
-        self.assertEqual(senders, {f"16 MiB to the {end}": {"tcp": 2, "tls": 2} for end in ("guest", "host")})
+        self.assertEqual(senders, {f"16 MiB {way} the guest": {"tcp": 2, "tls": 2} for way in ("from", "to")})
         self.assertIn("copy:d2h:pageable:16777216", report["figures"])
         for name, ways in report["figures"].items():
             expected = ["ring", "tcp", "tls"] if name == "empty_call" else ["native", "ring", "tcp", "tls"]

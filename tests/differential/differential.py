@@ -187,6 +187,10 @@ class Comparison:
         smallest = []
         for key, members in sorted(groups.items(), key=lambda item: -len(item[1])):
             _, program, difference = min(members, key=lambda one: one[:2])
+            # Others ran at the same time, and the difference may be theirs.
+            if self.options.processes > 1 and self.explain(program).key != key:
+                self.found.append(("only beside other programs", program, len(members), f"{key}: not again when it ran alone"))
+                continue
             smallest.append((len(self.found), difference))
             self.found.append((key, program, len(members), self.unshrunk(difference)))
             if len(members) <= self.options.tolerate:

@@ -212,6 +212,7 @@ TEST_F(MempoolTest, Access) {
   CUmemLocation host{CU_MEM_LOCATION_TYPE_HOST_NUMA, 0};
   CUmemAccess_flags from_there = CU_MEM_ACCESS_FLAGS_PROT_READ;
   EXPECT_EQ(cuMemPoolGetAccess(&from_there, pool, &host), CUDA_SUCCESS);
+  Say("access from the host", from_there);
   EXPECT_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
   const CUmemAccessDesc access{location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   OK(cuMemPoolSetAccess(pool, &access, 1));

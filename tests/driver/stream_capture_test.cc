@@ -549,8 +549,7 @@ TEST_F(CaptureTest, FillsOfNothingAndOfUnknownMemory) {
   OK(cuMemFree(memory));
 }
 
-// So is what is to be mapped to a sparse array.
-// And what a call's flags are: of a stream whose capture is broken nothing else is said.
+// Of a stream whose capture is broken the driver says that first, before it looks at a call's flags.
 TEST_F(CaptureTest, ABrokenCaptureIsSaidFirst) {
   constexpr unsigned kNoSuchFlag = 8;
   CUgraph graph = nullptr;
@@ -566,8 +565,13 @@ TEST_F(CaptureTest, ABrokenCaptureIsSaidFirst) {
   EXPECT_EQ(cuStreamEndCapture(stream_, &graph), kBroken);
   EXPECT_EQ(cuEventRecordWithFlags(event_, stream_, kNoSuchFlag), CUDA_ERROR_INVALID_VALUE);
   OK(cuStreamGetPriority(stream_, &priority));
+  OK(cuStreamBeginCapture(blocking_, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  EXPECT_EQ(cuEventRecordWithFlags(event_, nullptr, kNoSuchFlag), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+  cuStreamEndCapture(blocking_, &graph);
+  Destroy(graph);
 }
 
+// What is to be mapped to a sparse array is looked at after the capture, too.
 TEST_F(CaptureTest, MapsInACapture) {
   CUarrayMapInfo nothing{};
   CUgraph graph = nullptr;

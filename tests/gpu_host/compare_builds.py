@@ -3,9 +3,9 @@
 
 Both builds' daemons run all the time. In each round both get new probe processes (build/host_backend/causeway-bench-probe),
 which are asked for one figure after the other: old, new, and the other way round in the next round, so what disturbs one
-disturbs both; `launch, drained` and its sisters are asked several times a round. With --bind each probe and its worker have
-processors of their own: which ones the kernel chooses makes a launch up to a quarter slower, for as long as a process lives, and is
-no matter of the builds. The estimate is the median of the pairs'
+disturbs both; `launch, drained` and its sisters are asked several times a round. With --bind all probes but those of `startup` share
+one set of processors and all their workers another, so that the builds do not differ by placement; processes differ by up to a quarter
+all the same, for as long as they live, which more rounds average out. The estimate is the median of the pairs'
 ratios; its interval (95 %) comes from resampling rounds, and pairs within them, because processes differ from one another
 more than the samples of one do. Worse means slower, or more of what is counted.
 
@@ -84,8 +84,13 @@ class Probe:
 
 def bind(process, processors):
     """All threads that the process has now; those that they make later inherit it."""
+    if process == 0:
+        raise Trouble("a worker was not found, so that it could not be bound")
     for thread in os.listdir(f"/proc/{process}/task"):
-        os.sched_setaffinity(int(thread), processors)
+        try:
+            os.sched_setaffinity(int(thread), processors)
+        except ProcessLookupError:  # it has ended meanwhile
+            pass
 
 
 class Side:
@@ -256,8 +261,11 @@ def markdown(table, title):
     return "\n".join(lines) + "\n"
 
 
-def list_of(text):
-    return [int(number) for number in text.split(",")]
+def two_lists(text):
+    lists = [[int(number) for number in part.split(",")] for part in text.split(":")]
+    if len(lists) != 2:
+        raise ValueError(text)
+    return lists
 
 
 def arguments():
@@ -268,8 +276,8 @@ def arguments():
     parser.add_argument("--limit", type=float, default=440, help="seconds for all rounds")
     parser.add_argument("--only", help="figures whose id or name has one of these in it: A|B")
     parser.add_argument("--driver", help="another library than NVIDIA's, as the software GPU: few repetitions, times say nothing")
-    parser.add_argument("--bind", metavar="PROBE:WORKER", type=lambda text: [list_of(part) for part in text.split(":")], default=[],
-                        help="processors of the probes and of their workers: two of each, as 2,3:8,9, because on one alone waits are planned otherwise")
+    parser.add_argument("--bind", metavar="PROBE:WORKER", type=two_lists, default=[],
+                        help="processors that all probes share, and that all their workers share: two of each, as 2,3:8,9, because on one alone waits are planned otherwise; not for startup")
     parser.add_argument("--seed", type=int, default=1, help="of the resampling")
     return parser.parse_args()
 

@@ -36,7 +36,8 @@ CUresult Record(const ContextRef& context, CUevent hEvent, CUstream hStream, uns
   StreamRef stream = FindStream(context, hStream);
   if (event == nullptr || stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (IsCaptureBroken(stream)) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-  if (flags > CU_EVENT_RECORD_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
+  if (flags > CU_EVENT_RECORD_EXTERNAL)
+    return MeetsCapture(stream) ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : CUDA_ERROR_INVALID_VALUE;
   if (event->context.lock() != stream->context.lock()) return CUDA_ERROR_INVALID_HANDLE;
   if (flags == CU_EVENT_RECORD_EXTERNAL && IsCapturing(stream)) {
     return Submit(stream, {CU_GRAPH_NODE_TYPE_EVENT_RECORD, [event] { MarkEvent(*event); }, nullptr});

@@ -85,6 +85,8 @@ CUresult Submit(const StreamRef& stream, Operation operation, CompletionRef* don
 bool IsCapturing(const StreamRef& stream);
 // Whether the stream captures and the capture is invalidated.
 bool IsCaptureBroken(const StreamRef& stream);
+// Whether work in the stream would have to wait for one that captures, as in the legacy stream. Asking ends no capture.
+bool MeetsCapture(const StreamRef& stream);
 
 // The answer for an operation that capture forbids, for the calling thread: 0 or 900 (which ends the
 // capture).

@@ -163,6 +163,12 @@ bool IsCaptureBroken(const StreamRef& stream) {
   return stream->capture != nullptr && stream->capture->invalidated;
 }
 
+bool MeetsCapture(const StreamRef& stream) {
+  if (NoCaptures()) return false;
+  std::lock_guard lock(GraphLock());
+  return OrderedByLegacy(*stream) != nullptr;
+}
+
 CUresult Submit(const StreamRef& stream, Operation operation, CompletionRef* done) {
   if (!NoCaptures()) {
     std::lock_guard lock(GraphLock());

@@ -85,8 +85,8 @@ bool FindGpus() {
   if (driver == nullptr || Ask(driver, "cuInit", 0u) != 0 || Ask(driver, "cuDeviceGetCount", &count) != 0)
     return false;
   if (count == 0) return false;
-  // NVIDIA's NVML ignores CUDA_VISIBLE_DEVICES. What that hides is like what is left, but for the last byte of the UUID and the number
-  // of the PCI device (device.cc).
+  // NVIDIA's NVML ignores CUDA_VISIBLE_DEVICES. As long as that leaves a device, what it hides is like it, but for the last byte of the
+  // UUID (config.cc) and the number of the PCI device (device.cc).
   const Gpu one = Describe(driver, 0);
   const char* text = getenv("SOFTWARE_GPU_DEVICES");
   for (int i = 0; i < (text != nullptr ? atoi(text) : 1); ++i) {

@@ -124,7 +124,8 @@ CUresult SubmitStep(const char* function, CUstream handle, const Make& make) {
     Operation operation;
     operation.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
     CUresult result = make(&operation.run);
-    return result != CUDA_SUCCESS ? result : Submit(stream, std::move(operation));
+    if (result != CUDA_SUCCESS) return MeetsCapture(stream) ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : result;
+    return Submit(stream, std::move(operation));
   });
 }
 

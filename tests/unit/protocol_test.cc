@@ -340,7 +340,7 @@ TEST(Protocol, AttributesWithHandlesStayBehind) {
   CUlaunchAttributeValue value{};
   EXPECT_EQ(
       S::Wait(guest, Op::cuStreamSetAttribute, nullptr, CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT, &value),
-      CUDA_ERROR_NOT_SUPPORTED);
+      CUDA_ERROR_INVALID_VALUE);
   Bytes forged;  // what a guest that does not check would send
   AppendValue(forged, WireHandle{0});
   AppendValue(forged, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT);
@@ -349,7 +349,7 @@ TEST(Protocol, AttributesWithHandlesStayBehind) {
   Reader r(forged);
   Writer w(reply);
   const auto never = +[](CUstream, CUstreamAttrID, const CUstreamAttrValue*) -> CUresult { std::abort(); };
-  EXPECT_EQ(S::Serve(host, never, r, w), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(S::Serve(host, never, r, w), CUDA_ERROR_INVALID_VALUE);
 }
 
 }  // namespace

@@ -70,10 +70,10 @@ std::vector<int> ProcessorPair(int number, int all) {
   for (int i = 0; i < CPU_SETSIZE; ++i) {
     if (CPU_ISSET(i, &mine)) processors.push_back(i);
   }
-  if (processors.size() < size_t(kEach * all)) return {};
-  // From an even number on, because two that follow each other may be two threads of one core, and not the very first ones, which
-  // many interrupts come to.
-  const size_t first = (processors.size() * size_t(number) / size_t(all) & ~size_t{1}) + (kEach - 1);
+  // Threads of one core have numbers that follow each other, or that differ by half of all: pairs side by side share no core either way. Many
+  // interrupts come to the very first ones.
+  const size_t first = 2 * size_t(number) + 2;
+  if (processors.size() < std::max(size_t(kEach * all), first + 2)) return {};
   return {processors[first], processors[first + 1]};
 }
 
@@ -83,10 +83,13 @@ bool BindProcess(pid_t pid, const std::vector<int>& processors) {
   for (const int each : processors) CPU_SET(each, &set);
   std::error_code none;
   bool bound = !processors.empty();
-  for (const auto& thread :
-       std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task", none))
-    bound = sched_setaffinity(std::atoi(thread.path().filename().c_str()), sizeof set, &set) == 0 && bound;
-  return bound && !none;
+  auto thread = std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task", none);
+  bound = bound && !none;
+  for (; !none && thread != std::filesystem::directory_iterator(); thread.increment(none)) {
+    const pid_t number = std::atoi(thread->path().filename().c_str());
+    bound = (sched_setaffinity(number, sizeof set, &set) == 0 || errno == ESRCH) && bound;
+  }
+  return bound;
 }
 
 double NowMs() {

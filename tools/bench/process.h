@@ -70,8 +70,8 @@ double ProcessCpuMs(pid_t pid);
 double ResidentMib(pid_t pid);
 double NowMs();
 
-// Two processors, as far as there are enough: of `all` such pairs the one with that number, so that what is hot in two processes does
-// not meet in one, and who is measured again later has the same. Fewer than three for each pair: empty.
+// Two processors of this process's, of `all` such pairs the one with that number: what is hot in two processes then meets in no core, and
+// who is measured later can have the same. Empty where there are fewer than three for each pair.
 std::vector<int> ProcessorPair(int number, int all);
 // Binds every thread that the process has now; those that it makes later inherit it. False: one of them could not be bound.
 bool BindProcess(pid_t pid, const std::vector<int>& processors);

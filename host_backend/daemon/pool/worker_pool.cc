@@ -154,7 +154,6 @@ void WorkerPool::Withdraw(WorkerClient& client) {
     // Asking for one and leaving again must not cost a process each time, as often as somebody likes.
     if (entry->own && entry->IsStarting() && !client.Peer().pace->given_up.Take(Clock::now()))
       OwnFailed(entry->scope);
-    accounts_.Ends(entry->seat);
     entry->process->Kill();
   }
 }
@@ -162,7 +161,6 @@ void WorkerPool::Withdraw(WorkerClient& client) {
 bool WorkerPool::End(WorkerClient& client, bool kill_now) {
   Entry* entry = Find(client);
   if (entry == nullptr) return false;
-  accounts_.Ends(entry->seat);
   if (kill_now) {
     entry->process->Kill();
   } else {

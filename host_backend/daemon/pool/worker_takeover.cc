@@ -78,7 +78,10 @@ void WorkerPool::OnConfined(WorkerProcess& worker) {
 }
 
 void WorkerPool::OnEnding(WorkerProcess& worker) {
-  if (Entry* entry = Find(worker); entry != nullptr && vault_ != nullptr) vault_->Drop(entry->key);
+  Entry* entry = Find(worker);
+  if (entry == nullptr) return;
+  accounts_.Ends(entry->seat);
+  if (vault_ != nullptr) vault_->Drop(entry->key);
 }
 
 void WorkerPool::TakeOver() {

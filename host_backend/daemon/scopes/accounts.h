@@ -59,7 +59,7 @@ class Accounts {
 
   // The first of a scope decides on its limit.
   Result<Seat> Join(const AccountHolder& holder, uint64_t limit_bytes);
-  // The seat's worker is about to end: its VM keeps no turn for what it has left behind.
+  // The seat's worker has begun to end: its VM keeps no turn for what that leaves behind. Before Leave.
   void Ends(const Seat& seat);
   // To be called when the seat's worker has ended. With its scope's last worker the scope's page goes.
   void Leave(const Seat& seat);

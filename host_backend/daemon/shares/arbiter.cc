@@ -100,7 +100,7 @@ void Arbiter::Note(Vm& vm, const Demand& demand, uint64_t now_ns) {
   }
   const uint64_t within = vm.terms.share_class == ShareClass::kLatency ? kForgetNs : terms_.recent_ns;
   const bool recent = vm.last_submission_ns != 0 && now_ns - vm.last_submission_ns < within;
-  vm.wants = demand.waiting || demand.busy || recent;
+  vm.wants = demand.waiting || demand.busy || demand.leaves || recent;
 }
 
 // How soon a program goes on after its last kernel is its own business, and differs by its waits: learned. One that did go on in a turn

@@ -6,8 +6,8 @@
 // One VM at a time has the turn, with all of its processes; the other contexts have no work then, and the GPU
 // does not switch. At the end of a turn the next one begins when the work of the last is done, so that each VM is
 // charged what it had, and shares are exact whatever the kernels are: the work of two VMs at once is divided by the
-// GPU's own slices, and nobody can see how. Two do not wait for that: a VM of a higher rank, and anybody beside work
-// that does not end (`stuck`), which keeps no turn and competes by those slices.
+// GPU's own slices, and nobody can see how. Three do not wait for that: a VM of a higher rank, anybody beside work
+// that does not end (`stuck`), which keeps no turn and competes by those slices, and anybody beside what a dying process has left (`leaves`).
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -26,8 +26,8 @@ struct Demand {
   bool waiting = false;  // a record waits, for the turn or for room in what may be outstanding
   bool busy = false;     // work that was submitted is not known to be finished
   bool stuck = false;    // busy, and nothing was finished for so long that it may need more work to end
-  // Work is left of processes that are about to end. It ends with them, after some ten milliseconds, often without that anybody is
-  // told: it is paid for, and keeps nobody waiting.
+  // Work is left of processes that have begun to end. Its end is often told to nobody, because the GPU writes no marks for a process
+  // that has died. So it keeps nobody waiting, and is paid for as long as it may well be there.
   bool leaves = false;
   uint64_t submitted = 0;  // a count that grows with every submission
   // Where busy, or where work is left: of how many processes; the GPU's own round gives each the same. One whose slice was set counts by that, as a part of

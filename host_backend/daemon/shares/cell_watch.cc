@@ -45,6 +45,8 @@ Demand CellWatch::Look(uint64_t now_ns, uint32_t granted_us) {
       cell.done[slot] = done;
     }
     if (!busy) continue;
+    if (cell.ends && cell.ends_ns == 0) cell.ends_ns = now_ns;
+    if (cell.ends && now_ns - cell.ends_ns > kNothingFinishedNs) continue;
     (cell.ends ? demand.leaves : demand.busy) = true;
     ++demand.processes;
     const bool obeys = granted_us != 0 && words.slice_us.load(std::memory_order_relaxed) == granted_us;

@@ -18,7 +18,8 @@ class CellWatch {
   // A worker begins or has ended; `cell` is the caller's number for it. The words outlive the pair.
   void Open(uint32_t cell, const TurnWords& words);
   void Close(uint32_t cell);
-  // Its worker is about to end: nothing more comes of it, and what it has submitted keeps nobody waiting (Demand::leaves).
+  // Its worker has begun to end: what it has submitted, or still submits, counts, and keeps nobody waiting (Demand::leaves). From the
+  // next look on it is taken for work that is left, for 50 ms; a process that has died leaves none for longer.
   void Ends(uint32_t cell);
   bool empty() const { return cells_.empty(); }
 
@@ -31,6 +32,7 @@ class CellWatch {
     const TurnWords* words = nullptr;
     std::array<uint32_t, kTurnMarks> done{};
     bool ends = false;
+    uint64_t ends_ns = 0;  // when that was first looked at
   };
   std::map<uint32_t, Cell> cells_;
   uint64_t ended_ = 0;        // what the workers that have ended had submitted

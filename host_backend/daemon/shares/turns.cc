@@ -282,7 +282,7 @@ NextLook Turns::Look(Gpu& gpu, uint64_t now_ns) {
   bool bounded = false, untold = false;
   for (auto& [share, member] : gpu.members) {
     const Demand demand = DemandOf(member, now_ns);
-    if (demand.submitted != member.demand.submitted || demand.waiting || demand.busy)
+    if (demand.submitted != member.demand.submitted || demand.waiting || demand.busy || demand.leaves)
       member.active_ns = now_ns;
     member.demand = demands[member.vm] = demand;
     const bool is_there = !member.parts.empty();

@@ -50,7 +50,7 @@ class Turns {
   // the same one take part as one (Scope::share). `gpus`: on which GPUs its workers may take part.
   void Open(const std::string& scope, const std::string& share, AccountPage* page, uint32_t cell,
             const TurnGpus& gpus);
-  // Its worker is about to end.
+  // Its worker has begun to end (CellWatch::Ends).
   void Ends(const std::string& scope, uint32_t cell);
   // Its worker is gone. Before the cell is cleared or another's.
   void Close(const std::string& scope, uint32_t cell);

@@ -50,17 +50,14 @@ CUresult Session::Execute(Request& request) {
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
     errors.fetch_add(1, std::memory_order_relaxed);
   if (request.in.is_cut()) return CUDA_ERROR_INVALID_VALUE;
-  return is_refused && Captures::Any() ? RefusalBesideCapture(request.header, result) : result;
+  return is_refused && Captures::Any() ? RefusalBesideCapture(static_cast<Op>(op), result) : result;
 }
 
-// Seen with driver 580, of calls whose flags or structures do not exist: cuEventRecordWithFlags, cuStreamWriteValue64_v2,
-// cuStreamBatchMemOp_v2.
-CUresult Session::RefusalBesideCapture(const RecordPrefix& header, CUresult refusal) {
-  const OwnCalls own_calls;
+CUresult Session::RefusalBesideCapture(Op op, CUresult refusal) {
   auto* stream = static_cast<CUstream>(Objects::whereabouts().stream.value);
-  if (stream == nullptr && !TraitsOf(static_cast<Op>(header.op)).Has(traits::kInStream)) return refusal;
+  if (!TraitsOf(op).Has(traits::kCaptureFirst) || !Has(TheDriver().cuStreamIsCapturing)) return refusal;
+  const OwnCalls own_calls;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  if (!Has(TheDriver().cuStreamIsCapturing)) return refusal;
   const CUresult asked =
       TheDriver().cuStreamIsCapturing(stream != nullptr ? stream : CU_STREAM_LEGACY, &status);
   if (asked != CUDA_SUCCESS) return asked;

@@ -100,8 +100,6 @@ class Session {
   Objects& objects() { return objects_; }
   const Objects& objects() const { return objects_; }
   // Where requests that submit work wait for the turn of their VM.
-  // What a request gets that was refused before the driver's call, while anything is captured: the driver looks at the capture first.
-  static CUresult RefusalBesideCapture(const RecordPrefix& header, CUresult refusal);
   DeviceGates& gates() { return gates_; }
   // A copy of so many bytes between host and device in that stream, for its VM's part of the link: `copy` gives the driver
   // a piece, from one byte on so many. `waits`: the piece is copied when `copy` returns.
@@ -157,6 +155,8 @@ class Session {
   std::atomic<uint64_t> copied_to_host{0};
 
  private:
+  // What the calling thread's request gets that was refused before the driver's call, while anything is captured.
+  static CUresult RefusalBesideCapture(Op op, CUresult refusal);
   const std::unique_ptr<ServerTransport> transport_;
   const std::span<const Handler> handlers_;
   Objects objects_;

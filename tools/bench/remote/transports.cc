@@ -50,7 +50,7 @@ BareCopy BareOf(const Figure& figure) {
           .to_host = figure.id.starts_with("copy:h2d:")};
 }
 std::string NameOf(const BareCopy& copy) {
-  return std::to_string(copy.bytes >> 20) + (copy.to_host ? " MiB to the host" : " MiB to the guest");
+  return std::to_string(copy.bytes >> 20) + (copy.to_host ? " MiB from the guest" : " MiB to the guest");
 }
 
 class TransportRun {

@@ -217,6 +217,7 @@ void AddSpecial(std::vector<Row>* rows) {
     alone.figures.push_back({std::string(id) + "_off", "the same with sharing off", unit, 3});
     alone.figures.push_back({std::string(id) + "_ratio", "on over off", "", 4, kAtMost, 1.01});
   }
+  alone.figures.push_back({"pairs", "pairs of processes", "", 0});
   alone.ways = 1u << kAlone | kCausewayAlone;
   alone.runner = Runner::kSharingOnAndOff;
   rows->insert(rows->begin(), alone);

@@ -162,7 +162,7 @@ Outcome MeasureDeaths(Measurement& measurement, const Row& row, Way way) {
   auto made = Ground::Make(way, measurement.host(), plan);
   if (!made.ok()) return outcome.error = made.error(), outcome;
   Ground& ground = *made.value();
-  const uint32_t most = measurement.most();
+  const uint32_t most = way == kCauseway ? measurement.most() : 0;
   const double seconds = measurement.LimitOf(row, most != 0);
   Deaths deaths(ground, load.kernel.rounds, 3 * seconds + 4 * kPatienceS);
   if (outcome.error = deaths.Start(); !outcome.error.empty()) return outcome;
