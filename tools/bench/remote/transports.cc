@@ -94,9 +94,9 @@ class TransportRun {
     }
     text += Line("bare sockets, ping-pong, us",
                  [&](const Way& way) { return IsRemote(way) ? Cell(MedianOf(ping_pong_us_)) : ""; });
-    for (const auto& [name, samples] : senders_) {
-      text += Line("bare sockets, " + name + ", GB/s", [&](const Way& way) {
-        return IsRemote(way) ? Cell(MedianOf(At(samples, way.name))) : "";
+    for (const auto& sender : senders_) {
+      text += Line("bare sockets, " + sender.first + ", GB/s", [&](const Way& way) {
+        return IsRemote(way) ? Cell(MedianOf(At(sender.second, way.name))) : "";
       });
     }
     for (const Figure& figure : figures_) {
