@@ -38,8 +38,8 @@ void Remember(CUstream stream, unsigned flags, int priority) {
   NoteStream(flags == CU_STREAM_DEFAULT);
 }
 
-// Of a stream whose capture is broken driver 580 tells neither priority nor context.
-CUresult IsCaptureBroken(CUstream stream) {
+// Driver 580 refuses to tell the priority and the context of a stream whose capture is invalidated.
+CUresult RefuseInvalidatedCapture(CUstream stream) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   const CUresult asked = AnyCapture() ? cuStreamIsCapturing(stream, &status) : CUDA_SUCCESS;
   if (asked == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return CUDA_SUCCESS;  // of the legacy stream
@@ -148,7 +148,7 @@ CUresult cuStreamGetFlags(CUstream stream, unsigned int* flags) {
 CUresult cuStreamGetPriority(CUstream stream, int* priority) {
   Object* object;
   if (const CUresult result = FindStream(stream, &object)) return result;
-  if (const CUresult broken = IsCaptureBroken(stream)) return broken;
+  if (const CUresult broken = RefuseInvalidatedCapture(stream)) return broken;
   if (priority == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *priority = object != nullptr ? object->number : 0;
   return CUDA_SUCCESS;
@@ -165,7 +165,7 @@ CUresult cuStreamGetId(CUstream stream, unsigned long long* id) {
 CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
   CUcontext found = nullptr;
   if (const CUresult result = ContextOfStream(stream, &found)) return result;
-  if (const CUresult broken = IsCaptureBroken(stream)) return broken;
+  if (const CUresult broken = RefuseInvalidatedCapture(stream)) return broken;
   if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *context = found;
   return CUDA_SUCCESS;

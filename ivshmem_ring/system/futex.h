@@ -12,7 +12,7 @@
 
 namespace causeway {
 
-// Who sleeps on the word and wakes: threads of this process, or also processes that have mapped the same memory. Both sides say the same.
+// Whose threads sleep on a word: this process's, or those of all that map the memory. Sleeper and waker name the same, or never meet.
 enum class FutexOf { kThisProcess = FUTEX_PRIVATE_FLAG, kAllProcesses = 0 };
 
 inline constexpr int64_t kFutexForEver = -1;

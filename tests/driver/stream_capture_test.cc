@@ -549,7 +549,7 @@ TEST_F(CaptureTest, FillsOfNothingAndOfUnknownMemory) {
   OK(cuMemFree(memory));
 }
 
-// Of a stream whose capture is broken the driver says that first, before it looks at a call's flags.
+// The driver refuses a call in a stream whose capture is invalidated before it looks at the call's flags.
 TEST_F(CaptureTest, ABrokenCaptureIsSaidFirst) {
   constexpr unsigned kNoSuchFlag = 8;
   CUgraph graph = nullptr;

@@ -222,7 +222,7 @@ TEST_F(TurnsTest, AWorkerThatEndsGivesTheTurnBack) {
 
 uint64_t now_of_test = 0;
 
-// A VM whose process has died keeps nobody waiting for the end of its work, which nobody is told, and pays for that work for a while.
+// When a process of a VM dies, nobody learns when its work ends. So no other VM waits for that work, and its own VM pays for it for 50 ms.
 TEST_F(TurnsTest, AWorkerThatIsAboutToEndKeepsNoTurn) {
   constexpr uint64_t kStepNs = 100'000;
   now_of_test = 1'000'000'000;

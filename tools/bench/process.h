@@ -70,8 +70,8 @@ double ProcessCpuMs(pid_t pid);
 double ResidentMib(pid_t pid);
 double NowMs();
 
-// Two processors of this process's, of `all` such pairs the one with that number: what is hot in two processes then meets in no core, and
-// who is measured later can have the same. Empty where there are fewer than three for each pair.
+// Chooses two of this process's processors: the pair with that number, of `all` pairs that share no core. A process that is measured later
+// can be given the same pair. The list is empty where there are fewer than three processors for each pair.
 std::vector<int> ProcessorPair(int number, int all);
 // Binds every thread that the process has now; those that it makes later inherit it. False: one of them could not be bound.
 bool BindProcess(pid_t pid, const std::vector<int>& processors);
