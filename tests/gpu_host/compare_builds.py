@@ -29,7 +29,7 @@ import time
 PATIENCE_S = 90
 MAY_BE_WORSE = {"launch_drained": 0.01}
 OTHERWISE = 0.02
-PAIRS_A_ROUND = {"launch_drained": 5, "launch_enqueue": 3, "launch_sync": 3}
+PAIRS_A_ROUND = {"launch_drained": 3, "launch_enqueue": 3, "launch_sync": 3}
 DONE_HERE = ("startup", "resident", "share", "beside")
 LEFT_OUT = ("idle_cpu",)  # a hundred sessions at once: `causeway bench --only idle_cpu`
 RESAMPLES = 2000
@@ -46,12 +46,15 @@ class Probe:
         words = [side.build / "host_backend/causeway-bench-probe", side.build / "guest_lib/libcuda.so.1"]
         words += ["--quick"] * side.quick + ["--startup"] * startup
         environment = dict(os.environ, CAUSEWAY=f"local:{side.socket}")
-        begin = time.monotonic()
         self.process = subprocess.Popen([str(word) for word in words], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         env=environment, text=True, bufsize=1)
+        self.begun = time.monotonic()
+
+    def await_ready(self):
+        """Returns the milliseconds since its start."""
         if not self.line().startswith("ready"):
-            raise Trouble(f"a probe of {side.build} does not start")
-        self.ready_ms = (time.monotonic() - begin) * 1e3
+            raise Trouble(f"a probe of {self.side.build} does not start")
+        return (time.monotonic() - self.begun) * 1e3
 
     def line(self):
         if not select.select([self.process.stdout], [], [], PATIENCE_S)[0]:
@@ -121,15 +124,22 @@ class Side:
             time.sleep(0.02)
         raise Trouble(f"{self.build}: no spare worker is ready: {(self.folder / 'log').read_text(encoding='utf-8')[-1000:]}")
 
+    def begin_probe(self, name):
+        self.await_spare()
+        self.probes[name] = Probe(self)
+
+    def finish_probe(self, name):
+        self.probes[name].await_ready()
+        self.await_spare()  # its start would be in the way
+        worker = self.worker_of(self.probes[name])
+        self.probes[name].process.stdin.write(f"worker {worker}\n")
+        for process, processors in zip((self.probes[name].process.pid, worker), self.bound):
+            bind(process, processors)
+
     def probe(self, name):
         if name not in self.probes:
-            self.await_spare()
-            self.probes[name] = Probe(self)
-            self.await_spare()  # its start would be in the way
-            worker = self.worker_of(self.probes[name])
-            self.probes[name].process.stdin.write(f"worker {worker}\n")
-            for process, processors in zip((self.probes[name].process.pid, worker), self.bound):
-                bind(process, processors)
+            self.begin_probe(name)
+            self.finish_probe(name)
         return self.probes[name]
 
     def worker_of(self, probe):
@@ -154,16 +164,21 @@ class Side:
         if figure == "startup":
             self.await_spare()
             probe = Probe(self, startup=True)
+            ready_ms = probe.await_ready()
             probe.end()
             self.await_spare()
-            return probe.ready_ms
+            return ready_ms
         if figure == "resident":
             worker = self.worker_of(self.probe("idle"))
             pages = pathlib.Path(f"/proc/{worker}/statm").read_text(encoding="utf-8").split()[1]
             return int(pages) * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
         if figure in ("share", "beside"):
             return self.sample_pair(figure)
-        return self.probe("managed" if "managed" in figure else "first").measure(figure)
+        return self.probe(self.probe_of(figure)).measure(figure)
+
+    @staticmethod
+    def probe_of(figure):
+        return "managed" if "managed" in figure else "first"
 
     def sample_pair(self, figure):
         """As `causeway bench`: two sessions work during the same span of time."""
@@ -200,6 +215,11 @@ def one_round(sides, figures, number, rounds, over):
     """Adds {figure: [(old, new), ...]}, in the order old, new or new, old."""
     pairs = {}
     order = [0, 1] if number % 2 == 0 else [1, 0]
+    if figures[0][0] not in DONE_HERE:  # both start side by side, which is half of a short round
+        first = Side.probe_of(figures[0][0])
+        for act in (Side.begin_probe, Side.finish_probe):
+            for index in order:
+                act(sides[index], first)
     for figure, _, _ in figures:
         for turn in range(PAIRS_A_ROUND.get(figure, 1)):
             if over():
@@ -290,7 +310,8 @@ def main():
     figures = [each for each in list_figures(given.new, given.only, quick) if each[0] in known]
     if not figures:
         sys.exit(f"compare_builds.sh: no figure of both builds is called {given.only}")
-    begun, rounds, sides, lengths = time.monotonic(), [], [], []
+    begun = told = time.monotonic()
+    rounds, sides, lengths = [], [], []
     with tempfile.TemporaryDirectory() as folder:
         try:
             for name, build in (("old", given.old), ("new", given.new)):
@@ -302,7 +323,9 @@ def main():
                 before = time.monotonic()
                 one_round(sides, figures, len(rounds), rounds, lambda: time.monotonic() - begun > given.limit)
                 lengths.append(time.monotonic() - before)
-                print(f"round {len(rounds)} done after {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+                if time.monotonic() > told + 10:
+                    told = time.monotonic()
+                    print(f"{len(rounds)} rounds after {told - begun:.0f} s", file=sys.stderr, flush=True)
         except Trouble as trouble:
             print(f"compare_builds.sh: {trouble}", file=sys.stderr)
             if not rounds:

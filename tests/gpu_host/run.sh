@@ -6,9 +6,10 @@
 #   VM_PACK     folder made by pack_vm.sh; without it the parts vm and vm-frameworks are left out
 #   --parts     programs   the referee programs, natively and through the local transport
 #               libraries  programs on NVIDIA's libraries (cuBLAS, cuFFT, ...), likewise
-#               tcp        the referee programs over TCP
-#               driver     the conformance suite (tests/driver) natively, through the local transport and over TCP
+#               tcp        the referee programs over TCP and over TLS
+#               driver     the conformance suite (tests/driver) natively, through the local transport, over TCP and over TLS
 #               frameworks PyTorch, transformers, Triton, JAX, CuPy, Numba, NCCL, natively and through the local transport
+#               frameworks-tls  the same natively and over TLS (only where --parts names it)
 #               nvml       nvidia-smi and NVML natively and through Causeway's libnvidia-ml.so.1, where the build has one
 #               hostile    guests that attack their worker (tests/hostile), over the local transport and TCP
 #               sandbox    the conformance suite and nvidia-smi once more, with workers whose sandbox lets everything pass and
@@ -65,7 +66,7 @@ pack=${places[2]:-}
 all=programs,libraries,tcp,driver,frameworks,nvml,hostile,vm,vm-frameworks,bench
 parts=${parts:-$all}
 all+=,hostile_beside
-all+=,sandbox,differential,bursts,sharing,upkeep
+all+=,frameworks-tls,sandbox,differential,bursts,sharing,upkeep
 for part in ${parts//,/ }; do
   [[ ",$all," == *,$part,* ]] || { echo "run.sh: unknown part $part" >&2; exit 2; }
 done
@@ -111,7 +112,8 @@ part_programs() {
   compare "$1" programs "$(plain_programs)" --way "native=$native" --way "local=$run --daemon-log $1/daemon.log --"
 }
 part_libraries() { compare "$1" libraries "$(library_programs)" --way "native=$native" --way "local=$run --daemon-log $1/daemon.log --"; }
-part_tcp() { compare "$1" tcp "$(tcp_programs)" --way "native=$native" --way "tcp=$run --tcp --daemon-log $1/daemon.log --"; }
+part_tcp() { compare "$1" tcp "$(tcp_programs)" --way "native=$native" \
+  --way "tcp=$run --tcp --daemon-log $1/tcp.log --" --way "tls=$run --tls --daemon-log $1/tls.log --"; }
 
 part_driver() {
   local name programs=() limit
@@ -121,14 +123,16 @@ part_driver() {
   DRIVER_TEST_HOLD_MS=${DRIVER_TEST_HOLD_MS:-400} timeout -k 5 "$limit" python3 "$here/../driver/compare_ways.py" --programs "$build/driver_tests" \
     ${programs[@]:+--only "${programs[@]}"} --jobs "$jobs" --timeout 90 --limit "$limit" --way "native=$native" \
     --way "local=$run --daemon-log $1/local.log --" --way "tcp=$run --tcp --daemon-log $1/tcp.log --" \
-    --markdown "$1/driver.md" --json "$1/driver.json" --summary "$1/driver_summary.txt"
+    --way "tls=$run --tls --daemon-log $1/tls.log --" --markdown "$1/driver.md" --json "$1/driver.json" --summary "$1/driver_summary.txt"
 }
 
-part_frameworks() {
+part_frameworks() { run_frameworks "$1" "local=$run --daemon-log $1/daemon.log --"; }
+part_frameworks-tls() { run_frameworks "$1" "tls=$run --tls --daemon-log $1/daemon.log --"; }
+run_frameworks() { # FOLDER WAY
   local name scripts=()
   for name in "${only[@]}"; do [ ! -e "$here/../frameworks/$name.py" ] || scripts+=("$name"); done
   [ ${#only[@]} -eq ${#scripts[@]} ] || [ ${#scripts[@]} -gt 0 ] || { echo "--only names no script"; return 77; }
-  python3 "$here/../frameworks/compare.py" --output "$1" --way "native=$native" --way "local=$run --daemon-log $1/daemon.log --" \
+  python3 "$here/../frameworks/compare.py" --output "$1" --way "native=$native" --way "$2" \
     --jobs "$jobs" --timeout 150 --limit "$(left)" ${scripts[@]:+--only "${scripts[@]}"}
 }
 
@@ -276,6 +280,7 @@ part frameworks &
 frameworks_job=$!
 part tcp
 part libraries
+part frameworks-tls
 part sandbox
 wait "$vm_job" "$vm_frameworks_job" "$frameworks_job"
 part bench
