@@ -27,6 +27,8 @@ import subprocess
 import sys
 import time
 
+from private_daemon import PrivateDaemon
+
 HERE = pathlib.Path(__file__).resolve().parent
 PATIENCE_S = 120
 PERIOD_US = 100_000
@@ -122,18 +124,12 @@ class Side:
             if driver:
                 self.environment["LD_LIBRARY_PATH"] = str(pathlib.Path(driver).resolve().parent)
             return
-        # The private daemon of `causeway run` serves all processes of the row: its command tells where it listens.
-        command = [*bound, build / "host_backend/causeway", "run", *(["--driver", driver] if driver else []), "--",
-                   "sh", "-c", 'echo "$CAUSEWAY"; echo "$LD_LIBRARY_PATH"; read line']
-        self.daemon = subprocess.Popen([str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for variable in ("CAUSEWAY", "LD_LIBRARY_PATH"):
-            self.environment[variable] = self.daemon.stdout.readline().strip()
-            if not self.environment[variable]:
-                sys.exit(f"crowded.py: {build} starts no daemon")
+        self.daemon = PrivateDaemon(build, driver, bound=bound)
+        self.environment.update(self.daemon.environment)
 
     def end(self):
         if self.daemon is not None:
-            self.daemon.communicate("\n", timeout=PATIENCE_S)
+            self.daemon.end()
 
 
 def measure(side, bound, count, command):

@@ -21,6 +21,7 @@ import sys
 import time
 
 import frameworks
+from private_daemon import PrivateDaemon
 
 HERE = pathlib.Path(__file__).resolve().parent
 STEPS, LEAST_STEPS, PATIENCE_S = 40, 8, 4.0
@@ -96,13 +97,8 @@ class Way:
         self.process = subprocess.Popen(command, env=self.environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def connect(self, build, driver, kind):
-        words = [build / "host_backend/causeway", "run", *([] if kind == "local" else [f"--{kind}"]), *(["--driver", driver] if driver else []),
-                 "--", "sh", "-c", "env; echo; read line"]
-        self.daemon = subprocess.Popen([str(word) for word in words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for line in iter(self.daemon.stdout.readline, "\n"):
-            name, _, value = line.rstrip("\n").partition("=")
-            if name.startswith("CAUSEWAY") or name == "LD_LIBRARY_PATH":
-                self.environment[name] = value
+        self.daemon = PrivateDaemon(build, driver, kind)
+        self.environment.update(self.daemon.environment)
         if self.delay_ms:
             host, port = re.fullmatch(r"\w+://(.*):(\d+)", self.environment["CAUSEWAY"]).groups()
             command = [sys.executable, HERE.parent / "remote/relay.py", "127.0.0.1", "0", host, port, str(self.delay_ms)]
@@ -126,7 +122,7 @@ class Way:
             self.relay.terminate()
             self.relay.wait()
         if self.daemon is not None:
-            self.daemon.communicate("\n", timeout=60)
+            self.daemon.end()
 
 
 def table(ways, samples):
