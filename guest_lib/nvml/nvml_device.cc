@@ -8,6 +8,7 @@
 #include <string>
 
 #include "guest_lib/nvml/nvml.h"
+#include "ivshmem_ring/system/gpu_uuid.h"
 
 namespace causeway::guest {
 namespace {
@@ -36,18 +37,6 @@ std::string UuidOf(DeviceHandle device) {
   char uuid[96] = "";
   NvmlWait<Op::nvmlDeviceGetUUID>(device, uuid, uint32_t{sizeof uuid});
   return uuid;
-}
-
-// "GPU-" and 32 digits with hyphens: the digits' bytes.
-std::string UuidBytes(const std::string& text) {
-  std::string digits, bytes;
-  for (const char c : text.substr(std::min<size_t>(text.size(), 4))) {
-    if (c != '-') digits += c;
-  }
-  for (size_t i = 0; i + 1 < digits.size(); i += 2) {
-    bytes += static_cast<char>(std::stoi(digits.substr(i, 2), nullptr, 16));
-  }
-  return bytes;
 }
 
 // Domain, bus and device of "0000:1B:00.0", where the domain may have eight digits or be missing.
@@ -114,8 +103,8 @@ NVML_EXPORT Return nvmlDeviceGetHandleByUUIDV(const nvml::Uuid* uuid, DeviceHand
   return FindDevice(device, good, [&](DeviceHandle candidate) {
     const std::string text = UuidOf(candidate);
     if (uuid->type == kText) return strncasecmp(text.c_str(), uuid->value, sizeof uuid->value) == 0;
-    const std::string bytes = UuidBytes(text);
-    return bytes.size() == 16 && memcmp(bytes.data(), uuid->value, 16) == 0;
+    const DeviceUuid bytes = causeway::UuidOf(text);
+    return bytes != DeviceUuid{} && memcmp(bytes.data(), uuid->value, bytes.size()) == 0;
   });
 }
 

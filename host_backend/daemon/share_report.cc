@@ -5,9 +5,9 @@
 #include <cstdio>
 #include <map>
 
-#include "host_backend/common/gpu_uuid.h"
 #include "host_backend/common/shares/account_page.h"
 #include "host_backend/daemon/toml/share_keys.h"
+#include "ivshmem_ring/system/gpu_uuid.h"
 
 namespace causeway::daemon {
 namespace {

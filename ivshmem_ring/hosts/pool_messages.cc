@@ -2,22 +2,13 @@
 #include "ivshmem_ring/hosts/pool_messages.h"
 
 #include <algorithm>
-#include <cstdio>
+#include <array>
 #include <cstring>
+
+#include "ivshmem_ring/system/gpu_uuid.h"
 
 namespace causeway {
 namespace {
-
-std::string UuidText(const uint8_t (&bytes)[16]) {
-  std::string text = "GPU-";
-  char digits[4];
-  for (int i = 0; i < 16; ++i) {
-    const char* hyphen = i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "";
-    std::snprintf(digits, sizeof digits, "%s%02x", hyphen, bytes[i]);
-    text += digits;
-  }
-  return text;
-}
 
 std::string NameText(const char (&name)[64]) {
   std::string text(name, strnlen(name, sizeof name));
@@ -53,7 +44,7 @@ bool ReadPoolAnswer(std::span<const std::byte> bytes, HostFigures* figures) {
     const int load =
         gpu.load_percent == kLoadUnknown ? -1 : static_cast<int>(std::min(gpu.load_percent, 100u));
     figures->gpus.push_back({gpu.memory_bytes, std::min(gpu.free_bytes, gpu.memory_bytes), load,
-                             UuidText(gpu.uuid), NameText(gpu.name)});
+                             UuidText(std::to_array(gpu.uuid)), NameText(gpu.name)});
   }
   return true;
 }

@@ -127,7 +127,7 @@ part_driver() {
 }
 
 part_frameworks() { run_frameworks "$1" "local=$run --daemon-log $1/daemon.log --"; }
-part_frameworks-tls() { run_frameworks "$1" "tls=$run --tls --daemon-log $1/daemon.log --"; }
+part_frameworks_tls() { run_frameworks "$1" "tls=$run --tls --daemon-log $1/daemon.log --"; }
 run_frameworks() { # FOLDER WAY
   local name scripts=()
   for name in "${only[@]}"; do [ ! -e "$here/../frameworks/$name.py" ] || scripts+=("$name"); done

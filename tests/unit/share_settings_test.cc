@@ -6,8 +6,8 @@
 
 #include <memory>
 
-#include "host_backend/common/gpu_uuid.h"
 #include "host_backend/common/shares/account_page.h"
+#include "ivshmem_ring/system/gpu_uuid.h"
 
 namespace causeway::daemon {
 namespace {

@@ -6,8 +6,8 @@
 #include <filesystem>
 #include <system_error>
 
-#include "host_backend/common/gpu_uuid.h"
 #include "host_backend/common/shares/account_page.h"
+#include "ivshmem_ring/system/gpu_uuid.h"
 #include "ivshmem_ring/tls/hexadecimal.h"
 
 namespace causeway {

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "host_backend/common/gpu_uuid.h"
 #include "host_backend/common/shares/account_page.h"
 #include "host_backend/daemon/process/log.h"
 #include "host_backend/daemon/toml/share_keys.h"
+#include "ivshmem_ring/system/gpu_uuid.h"
 
 namespace causeway::daemon {
 namespace {

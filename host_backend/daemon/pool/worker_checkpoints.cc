@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "host_backend/common/gpu_uuid.h"
 #include "host_backend/daemon/pool/worker_pool.h"
 #include "ivshmem_ring/protocol/driver_api.h"
+#include "ivshmem_ring/system/gpu_uuid.h"
 
 namespace causeway::daemon {
 namespace {

@@ -2,10 +2,8 @@
 // A scope's limit of device memory against what NVML says that its workers hold: also what no call asked for
 // by size (code, heaps, stacks, contexts). What one held as a spare is the driver's start and free.
 #include <algorithm>
-#include <cctype>
 
 #include "host_backend/daemon/pool/worker_pool.h"
-#include "ivshmem_ring/tls/hexadecimal.h"
 
 namespace causeway::daemon {
 namespace {
@@ -13,16 +11,6 @@ namespace {
 // The driver takes memory in steps and keeps some of what is freed.
 uint64_t Slack(uint64_t limit) {
   return std::max<uint64_t>(64 * kMib, limit / 16);
-}
-
-// "GPU-" and 32 digits with hyphens between some, as the configuration has them.
-DeviceUuid UuidOf(const std::string& text) {
-  std::string digits = text.substr(std::min<size_t>(4, text.size()));
-  std::erase(digits, '-');
-  for (char& c : digits) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  DeviceUuid uuid{};
-  if (!ReadHexadecimal(digits, uuid)) uuid = {};
-  return uuid;
 }
 
 }  // namespace

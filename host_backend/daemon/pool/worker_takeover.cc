@@ -1,36 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the pool leaves to the next daemon of its workers, and what it takes over from the daemon of before.
 #include <algorithm>
-#include <cstdio>
 
 #include "host_backend/daemon/pool/worker_pool.h"
+#include "ivshmem_ring/tls/hexadecimal.h"
 
 namespace causeway::daemon {
 namespace {
 
-std::string TextOf(const DeviceUuid& uuid) {
-  std::string text;
-  char byte[3];
-  for (const uint8_t each : uuid) {
-    std::snprintf(byte, sizeof byte, "%02x", each);
-    text += byte;
-  }
-  return text;
-}
-
-bool ReadUuid(const std::string& text, DeviceUuid* uuid) {
-  if (text.size() != 2 * uuid->size()) return false;
-  for (size_t at = 0; at < uuid->size(); ++at) {
-    unsigned byte = 0;
-    if (std::sscanf(text.c_str() + 2 * at, "%2x", &byte) != 1) return false;
-    (*uuid)[at] = uint8_t(byte);
-  }
-  return true;
-}
-
 Json JsonOf(const std::map<DeviceUuid, uint64_t>& bytes) {
   Json json = Json::object();
-  for (const auto& [uuid, count] : bytes) json[TextOf(uuid)] = count;
+  for (const auto& [uuid, count] : bytes) json[HexadecimalText(uuid)] = count;
   return json;
 }
 
@@ -38,7 +18,7 @@ std::map<DeviceUuid, uint64_t> BytesOf(const Json& json) {
   std::map<DeviceUuid, uint64_t> bytes;
   for (const auto& item : json.items()) {
     DeviceUuid uuid{};
-    if (ReadUuid(item.key(), &uuid)) bytes[uuid] = item.value().get<uint64_t>();
+    if (ReadHexadecimal(item.key(), uuid)) bytes[uuid] = item.value().get<uint64_t>();
   }
   return bytes;
 }
@@ -69,7 +49,7 @@ void WorkerPool::KeepRecord(Entry& entry) {
   state["oom_kills"] = entry.oom_kills;
   state["start_bytes"] = JsonOf(entry.start_bytes);
   state["driver"] = {driver_, driver_version_, device_count_, spares_load_lazily_, sandbox_};
-  for (const NamedDevice& device : devices_) state["devices"].push_back(TextOf(device));
+  for (const NamedDevice& device : devices_) state["devices"].push_back(HexadecimalText(device));
   vault_->Put(entry.key, state, entry.process->Descriptors(), entry.process->pid(), entry.process->closing());
 }
 
@@ -97,7 +77,7 @@ void WorkerPool::TakeOver() {
     sandbox_ = driver.at(4).get<std::string>();
     devices_.clear();  // a daemon of before may have known none
     for (const Json& device : record->state.value("devices", Json::array())) {
-      if (!ReadUuid(device.get<std::string>(), &devices_.emplace_back())) devices_.pop_back();
+      if (!ReadHexadecimal(device.get<std::string>(), devices_.emplace_back())) devices_.pop_back();
     }
     if (!record->state.at("assigned").get<bool>()) ResumeEntry(*record, nullptr);
   }

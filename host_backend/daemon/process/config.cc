@@ -16,7 +16,6 @@
 #include <string_view>
 
 #include "host_backend/common/control_socket.h"
-#include "host_backend/common/gpu_uuid.h"
 #include "host_backend/common/key_folder.h"
 #include "host_backend/common/plain_name.h"
 #include "host_backend/common/remote/remote_hand_over.h"
@@ -24,6 +23,7 @@
 #include "host_backend/daemon/toml/share_keys.h"
 #include "host_backend/daemon/toml/table_reader.h"
 #include "host_backend/launcher/protocol.h"
+#include "ivshmem_ring/system/gpu_uuid.h"
 
 namespace causeway::daemon {
 namespace {

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "host_backend/common/gpu_uuid.h"
 #include "host_backend/daemon/workers/worker_process.h"
+#include "ivshmem_ring/system/gpu_uuid.h"
 
 namespace causeway::daemon {
 

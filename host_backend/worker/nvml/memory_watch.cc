@@ -11,6 +11,7 @@
 
 #include "host_backend/worker/nvml/nvml.h"
 #include "host_backend/worker/start/worker_assignment.h"
+#include "ivshmem_ring/system/gpu_uuid.h"
 
 namespace causeway::host {
 namespace {
@@ -26,12 +27,12 @@ bool TellRound(int control, const NvmlLibrary& library, const NvmlHost& host) {
   uint64_t told = 0;
   for (uint32_t index = 0; index < host.device_count(); ++index) {
     const nvml::DeviceHandle device = host.DeviceAt(index);
-    char uuid[16] = {};
-    if (!ReadUuid(library.UuidOf(device).c_str(), uuid)) continue;
+    const DeviceUuid uuid = UuidOf(library.UuidOf(device));
+    if (uuid == DeviceUuid{}) continue;
     for (const nvml::ProcessV2& process : library.ProcessesOf(device, nvml::ProcessMode::kCompute)) {
       if (process.pid == 0 || process.used_bytes == nvml::kNotAvailable) continue;
       WorkerMemoryUse use{process.pid, 0, process.used_bytes, {}};
-      std::memcpy(use.uuid, uuid, sizeof use.uuid);
+      std::memcpy(use.uuid, uuid.data(), sizeof use.uuid);
       if (!Tell(control, use)) return false;
       ++told;
     }
@@ -45,8 +46,8 @@ bool TellDevices(int control, const NvmlLibrary& library, const NvmlHost& host) 
     const nvml::DeviceHandle device = host.DeviceAt(index);
     WorkerDeviceUse use{};
     nvml::Memory memory{};
-    char uuid[16] = {};
-    if (!ReadUuid(library.UuidOf(device).c_str(), uuid) || library.memory == nullptr ||
+    const DeviceUuid uuid = UuidOf(library.UuidOf(device));
+    if (uuid == DeviceUuid{} || library.memory == nullptr ||
         static_cast<nvml::Return>(library.memory(device, &memory)) != nvml::Return::kSuccess)
       continue;
     use.memory_bytes = memory.total;
@@ -56,7 +57,7 @@ bool TellDevices(int control, const NvmlLibrary& library, const NvmlHost& host) 
     const bool known = library.nvmlDeviceGetUtilizationRates != nullptr &&
                        library.nvmlDeviceGetUtilizationRates(device, rates) == nvml::Return::kSuccess;
     use.load_percent = known ? std::min(rates[0], 100u) : kDeviceLoadUnknown;
-    std::memcpy(use.uuid, uuid, sizeof use.uuid);
+    std::memcpy(use.uuid, uuid.data(), sizeof use.uuid);
     char name[96] = {};
     if (library.nvmlDeviceGetName != nullptr) library.nvmlDeviceGetName(device, name, sizeof name);
     std::memcpy(use.name, name, strnlen(name, sizeof use.name - 1));

@@ -87,9 +87,6 @@ std::vector<size_t> VisibleDevices(const char* value, const std::vector<std::str
 // The whole life of the worker that watches memory for the daemon (WorkerMemoryUse); it has no session.
 int RunMemoryWatch(int control, const std::string& library);
 
-// "GPU-" and 16 bytes in hexadecimal, with hyphens between some. False: it is something else.
-bool ReadUuid(const char* text, char bytes[16]);
-
 // The worker's whole life where its session is one of management.
 int RunManagementWorker(int control, const std::string& library, bool all_devices,
                         const ConfinementOptions& options);

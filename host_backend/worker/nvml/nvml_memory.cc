@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "host_backend/worker/nvml/nvml.h"
+#include "ivshmem_ring/system/gpu_uuid.h"
 
 namespace causeway::host {
 
@@ -16,21 +17,6 @@ std::string NvmlLibrary::UuidOf(nvml::DeviceHandle device) const {
   const bool answered =
       nvmlDeviceGetUUID != nullptr && nvmlDeviceGetUUID(device, text, sizeof text) == Return::kSuccess;
   return answered ? text : "";
-}
-
-bool ReadUuid(const char* text, char bytes[16]) {
-  int digits = 0;
-  for (const char* at = std::strchr(text, '-'); at != nullptr && *at != '\0'; ++at) {
-    if (*at == '-') continue;
-    const char digit[2] = {*at, '\0'};
-    char* end = nullptr;
-    const auto value = static_cast<char>(std::strtoul(digit, &end, 16));
-    if (*end != '\0' || digits == 32) return false;
-    char& byte = bytes[digits / 2];
-    byte = digits % 2 == 0 ? static_cast<char>(value << 4) : static_cast<char>(byte | value);
-    ++digits;
-  }
-  return digits == 32;
 }
 
 std::vector<nvml::ProcessV2> NvmlLibrary::ProcessesOf(nvml::DeviceHandle device, ProcessMode mode) const {
@@ -65,9 +51,9 @@ std::vector<nvml::ProcessV1> NvmlHost::TenantsProcesses(nvml::DeviceHandle devic
 // Under a limit the tenant sees a device of that size, as cuMemGetInfo and cuDeviceTotalMem show it.
 void NvmlHost::LimitMemory(nvml::DeviceHandle device, nvml::MemoryV2* memory) {
   const uint64_t limit = account_ != nullptr ? account_->limit_bytes() : 0;
-  char uuid[16];
-  if (limit == 0 || !ReadUuid(library_.UuidOf(device).c_str(), uuid)) return;
-  const uint64_t held = account_->OnDevice(uuid);
+  const DeviceUuid uuid = UuidOf(library_.UuidOf(device));
+  if (limit == 0 || uuid == DeviceUuid{}) return;
+  const uint64_t held = account_->OnDevice(reinterpret_cast<const char*>(uuid.data()));
   memory->total = std::min<uint64_t>(memory->total, limit);
   memory->reserved = 0;
   memory->free = std::min<uint64_t>(memory->free, held < memory->total ? memory->total - held : 0);

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace causeway {
 
@@ -24,6 +25,17 @@ inline DeviceUuid UuidOf(const std::string& name) {
     ++digits;
   }
   return digits == 2 * uuid.size() ? uuid : DeviceUuid{};
+}
+
+// As nvidia-smi -L shows that of a whole GPU.
+inline std::string UuidText(const DeviceUuid& uuid) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text = "GPU";
+  for (size_t at = 0; at < uuid.size(); ++at) {
+    if (at == 0 || at == 4 || at == 6 || at == 8 || at == 10) text += '-';
+    text += {kDigits[uuid[at] >> 4], kDigits[uuid[at] & 15]};
+  }
+  return text;
 }
 
 }  // namespace causeway
