@@ -24,6 +24,7 @@ FLOORS = {
         ["guest_lib/connection"],
         ["guest_lib/session"],
         ["guest_lib/stream"],
+        ["guest_lib/callbacks"],
         ["guest_lib/addresses"],
         ["guest_lib/managed"],
         ["guest_lib/host_register"],

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "guest_lib/callbacks/callbacks.h"
 #include "guest_lib/process/lock_order.h"
-#include "guest_lib/stream/callbacks.h"
 #include "guest_lib/stream/remote.h"
 #include "ivshmem_ring/messages/callback_messages.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Notifications that a device sends unasked.
-#include "guest_lib/stream/callbacks.h"
+#include "guest_lib/callbacks/callbacks.h"
 #include "guest_lib/stream/remote.h"
 #include "ivshmem_ring/messages/callback_messages.h"
 

@@ -5,9 +5,9 @@
 #include <cstring>
 #include <string>
 
+#include "guest_lib/callbacks/callback_words.h"
 #include "guest_lib/graph/graph_copy.h"
 #include "guest_lib/graph/graph_objects.h"
-#include "guest_lib/stream/callback_words.h"
 #include "guest_lib/stream/completion.h"
 #include "guest_lib/stream/remote.h"
 

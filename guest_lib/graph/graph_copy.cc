@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "guest_lib/addresses/region_memory.h"
+#include "guest_lib/callbacks/callbacks.h"
 #include "guest_lib/graph/graph_objects.h"
 #include "guest_lib/graph/host_nodes.h"
 #include "guest_lib/memory/memory.h"
 #include "guest_lib/process/lock_order.h"
 #include "guest_lib/session/captures.h"
-#include "guest_lib/stream/callbacks.h"
 #include "guest_lib/stream/remote.h"
 
 namespace causeway::guest {

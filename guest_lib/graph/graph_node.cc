@@ -5,10 +5,10 @@
 #include <cstring>
 
 #include "guest_lib/addresses/address_windows.h"
+#include "guest_lib/callbacks/callbacks.h"
 #include "guest_lib/code/kernel_parameters.h"
 #include "guest_lib/graph/graph_objects.h"
 #include "guest_lib/memory/memory.h"
-#include "guest_lib/stream/callbacks.h"
 #include "guest_lib/stream/remote.h"
 
 namespace causeway::guest {

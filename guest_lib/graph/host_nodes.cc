@@ -3,8 +3,8 @@
 
 #include <climits>
 
+#include "guest_lib/callbacks/callbacks.h"
 #include "guest_lib/graph/graph_objects.h"
-#include "guest_lib/stream/callbacks.h"
 #include "guest_lib/stream/remote.h"
 
 namespace causeway::guest {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions of the program in graphs: host nodes, and destructors of user objects. A function travels as a
-// number (guest_lib/stream/callbacks.h), and runs in a thread of this library in which CUDA calls are not
+// number (guest_lib/callbacks/callbacks.h), and runs in a thread of this library in which CUDA calls are not
 // permitted. Any thread may call what is declared here, without a lock of this library's held: each sends
 // messages and waits for the replies. Errors are those of the driver's call.
 #pragma once

@@ -50,7 +50,7 @@ struct ThreadState {
   uint64_t awaited = 0;         // how many replies the thread has waited for
   bool blocking_waits = false;  // set by BlockingWaits
   bool in_callback = false;     // the library is calling a function of the program in this thread
-  bool in_function = false;     // it is one that was sent as a number (guest_lib/stream/callbacks.h)
+  bool in_function = false;     // it is one that was sent as a number (guest_lib/callbacks/callbacks.h)
   LookTimes look_times;         // of no-spin waits for fence values, by event or stream
 };
 // What only streams can do for a thread. stream.cc sets these while the library is loaded. The thread itself

@@ -136,7 +136,7 @@ struct UpdateReply {
 // Op::cuUserObjectCreate. The reply is empty.
 struct UserObjectBody {
   WireHandle object;    // fresh
-  uint64_t id;          // the guest's number of the destructor (guest_lib/stream/callbacks.h)
+  uint64_t id;          // the guest's number of the destructor (guest_lib/callbacks/callbacks.h)
   uint32_t references;  // that the creator has at first
   uint32_t flags;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "guest_lib/stream/callbacks.h"
+#include "guest_lib/callbacks/callbacks.h"
 
 #include <algorithm>
 #include <condition_variable>
@@ -8,11 +8,11 @@
 #include <mutex>
 #include <vector>
 
+#include "guest_lib/callbacks/callback_words.h"
 #include "guest_lib/process/lock_order.h"
 #include "guest_lib/process/log.h"
 #include "guest_lib/process/own_thread.h"
 #include "guest_lib/session/captures.h"
-#include "guest_lib/stream/callback_words.h"
 #include "guest_lib/stream/completion.h"
 #include "guest_lib/stream/remote.h"
 #include "ivshmem_ring/messages/callback_messages.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "guest_lib/stream/callback_words.h"
+#include "guest_lib/callbacks/callback_words.h"
 
 #include <sys/prctl.h>
 
