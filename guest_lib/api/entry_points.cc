@@ -14,7 +14,7 @@ template <Op op, class... P>
 struct Row<op, CUresult (*)(P...)> {
   static CUresult Wait(P... p) {
     Remote remote;
-    return RowShape<op>::Wait(remote, op, p...);
+    return AnswerOfRow<op>(RowShape<op>::Wait(remote, op, p...), p...);
   }
   static CUresult Post(P... p) {
     Remote remote;

@@ -285,8 +285,8 @@ CUresult AddStreamCallback(CUstream stream, CUstream named, CUstreamCallback fun
                            unsigned int flags) {
   const WithContextOf scope(stream);
   if (const CUresult result = InitialisedOrError()) return result;
-  if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (function == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   CUresult error = CUDA_SUCCESS;
   const uint64_t id = callbacks::RegisterStreamCallback(function, named, user_data, &error);
   return id != 0 ? PostFunction(Op::cuStreamAddCallback, stream, id, callbacks::WordOf(id)) : error;
@@ -299,8 +299,8 @@ extern "C" {
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* user_data) {
   const WithContextOf scope(stream);
   if (const CUresult result = InitialisedOrError()) return result;
-  if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   CUresult error = CUDA_SUCCESS;
   // A captured function runs with every launch of the graph.
   const auto kind = AnyCapture() ? callbacks::Kind::kEach : callbacks::Kind::kInStream;

@@ -9,7 +9,7 @@
 
 #include "guest_lib/code/kernel_parameters.h"
 #include "guest_lib/session/blob.h"
-#include "guest_lib/session/captures.h"
+#include "guest_lib/stream/capture_rule.h"
 #include "guest_lib/stream/remote.h"
 
 namespace causeway::guest {
@@ -60,7 +60,7 @@ struct Launch {
   CUfunction handle;
   const Object* object;
   const Object* context;  // the current one
-  Function* function;
+  Function* function = nullptr;
   KernelParameters parameters;
   ResolvedStream stream{nullptr};
   CUlaunchAttribute* given = nullptr;  // the caller's attributes
@@ -120,10 +120,10 @@ CUresult PackAttribute(CUlaunchAttribute* attribute) {
 // Fills in what is checked and packed here.
 CUresult Prepare(Launch* launch, const Shape3& shape, CUstream stream, void** kernel_params, void** extra,
                  unsigned attribute_count, LaunchForm form) {
-  launch->object = Find(launch->handle);
-  if (launch->object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   launch->context = CurrentContextObject();
   if (launch->context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  launch->object = Find(launch->handle);
+  if (launch->object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   launch->function = KnownFunction(*launch->object);
   if (launch->function == nullptr) launch->function = FunctionOf(launch->handle);
   if (launch->function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -262,8 +262,11 @@ CUresult LaunchOne(CUfunction handle, const Shape3& shape, CUstream stream, void
   Launch launch;
   launch.handle = handle;
   launch.given = attributes;
-  CUresult result = Prepare(&launch, shape, stream, kernel_params, extra, attribute_count, form);
-  if (result == CUDA_SUCCESS) result = SendLaunch(launch);
+  if (const CUresult wrong = Prepare(&launch, shape, stream, kernel_params, extra, attribute_count, form))
+      [[unlikely]]
+    return AnswerBesideCaptures(
+        wrong, launch.function != nullptr ? CaptureRule::kLaunches : CaptureRule::kInStream, stream);
+  const CUresult result = SendLaunch(launch);
   return result == CUDA_SUCCESS && blocking && !AnyCapture() ? cuStreamSynchronize(stream) : result;
 }
 

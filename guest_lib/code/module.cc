@@ -109,8 +109,8 @@ CUresult LoadModule(CUmodule* module, const Image& image, unsigned count, const 
 CUresult LoadModule(CUmodule* module, const void* bytes, unsigned count, const CUjit_option* names,
                     void** values) {
   if (const CUresult result = InitialisedOrError()) return result;
-  if (module == nullptr || bytes == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (module == nullptr || bytes == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Image image = ImageForDevices(count, names);
   if (const CUresult result = image.Find(bytes, false)) return result;
   return LoadModule(module, image, count, names, values);
@@ -237,6 +237,8 @@ CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* path, CUjit_optio
                                unsigned int library_count) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (library == nullptr || path == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const auto is_known = [](CUjit_option name) { return name >= 0 && name < CU_JIT_NUM_OPTIONS; };
+  if (names != nullptr && !std::all_of(names, names + count, is_known)) return CUDA_ERROR_INVALID_VALUE;
   std::vector<std::byte> bytes;
   if (!ReadFile(path, &bytes)) return CUDA_ERROR_FILE_NOT_FOUND;
   Image image = ImageForDevices(count, names);

@@ -172,10 +172,11 @@ CUresult cuOccupancyMaxPotentialBlockSize(int* min_grid, int* block, CUfunction 
 CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* min_grid, int* block, CUfunction function,
                                                    CUoccupancyB2DSize shared_of_block, size_t shared_bytes,
                                                    int limit, unsigned int flags) {
-  if (const CUresult result = InitialisedOrError()) return result;
-  if (shared_of_block != nullptr) return Search(min_grid, block, function, shared_of_block, limit, flags);
-  return Wait<Op::cuOccupancyMaxPotentialBlockSizeWithFlags>(min_grid, block, function, shared_of_block,
-                                                             shared_bytes, limit, flags);
+  if (const CUresult result = NeedContext()) return result;
+  if (shared_of_block != nullptr && OnlyFlags(flags, kOccupancyFlags))
+    return Search(min_grid, block, function, shared_of_block, limit, flags);
+  return Wait<Op::cuOccupancyMaxPotentialBlockSizeWithFlags>(min_grid, block, function, nullptr, shared_bytes,
+                                                             limit, flags);
 }
 
 }  // extern "C"

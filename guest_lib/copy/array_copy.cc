@@ -33,9 +33,7 @@ void ToArray(CUDA_MEMCPY3D* box, CUarray array, uint64_t offset) {
 
 CUresult HostToArray(CUarray to, uint64_t offset, const void* from, uint64_t bytes, CUstream stream,
                      CopyForm form) {
-  if (const CUresult result = NeedContext()) return result;
-  if (bytes == 0) return CUDA_SUCCESS;
-  if (from == nullptr || to == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes != 0 && (from == nullptr || to == nullptr)) return RefuseCopy(stream, form);
   CUDA_MEMCPY3D box = Row(bytes);
   ToArray(&box, to, offset);
   box.srcMemoryType = CU_MEMORYTYPE_HOST;
@@ -45,9 +43,7 @@ CUresult HostToArray(CUarray to, uint64_t offset, const void* from, uint64_t byt
 
 CUresult ArrayToHost(void* to, CUarray from, uint64_t offset, uint64_t bytes, CUstream stream,
                      CopyForm form) {
-  if (const CUresult result = NeedContext()) return result;
-  if (bytes == 0) return CUDA_SUCCESS;
-  if (from == nullptr || to == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (bytes != 0 && (from == nullptr || to == nullptr)) return RefuseCopy(stream, form);
   CUDA_MEMCPY3D box = Row(bytes);
   FromArray(&box, from, offset);
   box.dstMemoryType = CU_MEMORYTYPE_HOST;
@@ -56,8 +52,11 @@ CUresult ArrayToHost(void* to, CUarray from, uint64_t offset, uint64_t bytes, CU
 }
 
 CUresult CopyPeerBox(const CUDA_MEMCPY3D_PEER* peer, CUstream stream, CopyForm form) {
-  if (const CUresult result = NeedContext()) return result;
-  if (peer == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (peer == nullptr) return RefuseCopy(stream, form);
+  const WithContextOf scope(stream);
+  if (form == CopyForm::kAsynchronous) {
+    if (const CUresult result = BeginPeerCopy(stream)) return result;
+  }
   // Where the one has contexts the other has reserved words.
   CUDA_MEMCPY3D box;
   static_assert(sizeof box == sizeof *peer &&
@@ -71,6 +70,13 @@ CUresult CopyPeerBox(const CUDA_MEMCPY3D_PEER* peer, CUstream stream, CopyForm f
   const bool to_array = peer->dstMemoryType == CU_MEMORYTYPE_ARRAY;
   return CopyBox(box, stream, form, from_array ? nullptr : peer->srcContext,
                  to_array ? nullptr : peer->dstContext);
+}
+
+// On the device the synchronous forms do not wait either: these are asynchronous, on the thread's own stream. Beside a capture
+// they are refused as if they waited.
+CUresult CopyOnThread(const CUDA_MEMCPY3D& box) {
+  if (const CUresult result = BeginCopy(CU_STREAM_PER_THREAD, CopyForm::kStreamThenWait)) return result;
+  return CopyBox(box, CU_STREAM_PER_THREAD, CopyForm::kAsynchronous);
 }
 
 }  // namespace
@@ -100,26 +106,25 @@ CUresult cuMemcpyAtoH_v2_ptds(void* to, CUarray from, size_t offset, size_t byte
   return ArrayToHost(to, from, offset, bytes, CU_STREAM_PER_THREAD, CopyForm::kStreamThenWait);
 }
 
-// On the device the synchronous forms do not wait either: these are asynchronous, on the thread's stream.
 CUresult cuMemcpyDtoA_v2_ptds(CUarray to, size_t offset, CUdeviceptr from, size_t bytes) {
   CUDA_MEMCPY3D box = Row(bytes);
   ToArray(&box, to, offset);
   box.srcMemoryType = CU_MEMORYTYPE_DEVICE;
   box.srcDevice = from;
-  return CopyBox(box, CU_STREAM_PER_THREAD, CopyForm::kAsynchronous);
+  return CopyOnThread(box);
 }
 CUresult cuMemcpyAtoD_v2_ptds(CUdeviceptr to, CUarray from, size_t offset, size_t bytes) {
   CUDA_MEMCPY3D box = Row(bytes);
   FromArray(&box, from, offset);
   box.dstMemoryType = CU_MEMORYTYPE_DEVICE;
   box.dstDevice = to;
-  return CopyBox(box, CU_STREAM_PER_THREAD, CopyForm::kAsynchronous);
+  return CopyOnThread(box);
 }
 CUresult cuMemcpyAtoA_v2_ptds(CUarray to, size_t to_offset, CUarray from, size_t from_offset, size_t bytes) {
   CUDA_MEMCPY3D box = Row(bytes);
   FromArray(&box, from, from_offset);
   ToArray(&box, to, to_offset);
-  return CopyBox(box, CU_STREAM_PER_THREAD, CopyForm::kAsynchronous);
+  return CopyOnThread(box);
 }
 
 CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* peer) {

@@ -43,11 +43,29 @@ struct Batch {
   size_t attribute_count;
 };
 
-CUresult CheckBatch(const Batch& batch, CUstream stream) {
+// What the driver looks at in this order: the stream, whether its capture is broken, the rest that is the same for all copies,
+// whether the thread has a context, and last whether the stream captures.
+CUresult CheckBatchStream(CUstream stream) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (IsLegacyStream(stream)) return CUDA_ERROR_INVALID_VALUE;
+  const WithContextOf scope(stream);
   if (const CUresult result = NeedContext()) return result;
+  return CaptureRefusal(CaptureRule::kInStream, stream);
+}
+
+CUresult CheckBatchContext(CUstream stream) {
+  if (NeedContext() != CUDA_SUCCESS) return CUDA_ERROR_INVALID_VALUE;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const bool captures = AnyCapture() && cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+                        status != CU_STREAM_CAPTURE_STATUS_NONE;
+  return captures ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
+}
+
+CUresult CheckBatch(const Batch& batch, CUstream stream) {
+  if (const CUresult result = CheckBatchStream(stream)) return result;
   if (batch.to == nullptr || batch.from == nullptr || batch.bytes == nullptr || batch.count == 0 ||
       batch.attributes == nullptr || batch.first == nullptr || batch.attribute_count == 0 ||
-      batch.attribute_count > batch.count || IsLegacyStream(stream)) {
+      batch.attribute_count > batch.count) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   for (size_t i = 0; i < batch.attribute_count; ++i) {
@@ -55,7 +73,7 @@ CUresult CheckBatch(const Batch& batch, CUstream stream) {
     if (batch.first[i] >= batch.count || !IsAccessOrder(batch.attributes[i].srcAccessOrder))
       return CUDA_ERROR_INVALID_VALUE;
   }
-  return CUDA_SUCCESS;
+  return CheckBatchContext(stream);
 }
 
 CUresult CopyBatch(const Batch& batch, CUstream stream, size_t* failed) {
@@ -136,10 +154,13 @@ CUresult Place(const CUmemcpy3DOperand& operand, const CUextent3D& extent, size_
   return CUDA_SUCCESS;
 }
 
+bool IsNothing(const CUDA_MEMCPY3D_BATCH_OP& op) {
+  const CUextent3D& extent = op.extent;
+  return extent.width == 0 || extent.height == 0 || extent.depth == 0 || !IsAccessOrder(op.srcAccessOrder);
+}
+
 CUresult CopyOne(const CUDA_MEMCPY3D_BATCH_OP& op, CUstream stream) {
   const CUextent3D& extent = op.extent;
-  if (extent.width == 0 || extent.height == 0 || extent.depth == 0 || !IsAccessOrder(op.srcAccessOrder))
-    return CUDA_ERROR_INVALID_VALUE;
   size_t from_element = 0, to_element = 0;
   if (IsArray(op.src)) {
     if (const CUresult result = ElementBytes(op.src.op.array.array, &from_element)) return result;
@@ -167,8 +188,12 @@ CUresult CopyOne(const CUDA_MEMCPY3D_BATCH_OP& op, CUstream stream) {
 CUresult CopyBoxes(size_t count, const CUDA_MEMCPY3D_BATCH_OP* ops, size_t* failed, unsigned long long flags,
                    CUstream stream) {
   if (failed != nullptr) *failed = SIZE_MAX;
-  if (const CUresult result = NeedContext()) return result;
-  if (count == 0 || ops == nullptr || flags != 0 || IsLegacyStream(stream)) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = CheckBatchStream(stream)) return result;
+  if (count == 0 || ops == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < count; ++i) {
+    if (IsNothing(ops[i])) return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (const CUresult result = CheckBatchContext(stream)) return result;
   for (size_t i = 0; i < count; ++i) {
     const CUresult result = CopyOne(ops[i], stream);
     if (result == CUDA_SUCCESS) continue;

@@ -146,14 +146,20 @@ CUresult CheckSide(const BoxSide& side, const CUDA_MEMCPY3D& box, bool* known) {
 }  // namespace
 
 CUresult CopyBox(CUDA_MEMCPY3D box, CUstream stream, CopyForm form, CUcontext source, CUcontext destination) {
-  if (const CUresult result = NeedContext()) return result;
-  if (box.WidthInBytes == 0 || box.Height == 0 || box.Depth == 0) return CUDA_SUCCESS;
+  const WithContextOf scope(stream);
+  if (const CUresult result = BeginCopy(stream, form)) return result;
+  if (box.WidthInBytes == 0 || box.Height == 0 || box.Depth == 0)
+    return AnswerCopy(CUDA_SUCCESS, stream, form);
   NameManagedAsDevice(&box);
   const BoxSide from = SideOf(box, true), to = SideOf(box, false);
   // The host judges arrays, but ordinary memory is read before it is asked.
   const bool array = from.type == CU_MEMORYTYPE_ARRAY || to.type == CU_MEMORYTYPE_ARRAY;
-  if (array && box.WidthInBytes > kMostInArrayRow) return CUDA_ERROR_INVALID_VALUE;
-  if (!from.fits || !to.fits) return CUDA_ERROR_INVALID_VALUE;
+  bool from_known = false, to_known = false;
+  CUresult wrong = (array && box.WidthInBytes > kMostInArrayRow) || !from.fits || !to.fits
+                       ? CUDA_ERROR_INVALID_VALUE
+                       : CheckSide(from, box, &from_known);
+  if (wrong == CUDA_SUCCESS) wrong = CheckSide(to, box, &to_known);
+  if (wrong != CUDA_SUCCESS) return AnswerCopy(wrong, stream, form);
   box.srcMemoryType = from.type;
   box.dstMemoryType = to.type;
   if (from.type == CU_MEMORYTYPE_HOST) box.srcHost = reinterpret_cast<const void*>(from.base);
@@ -162,9 +168,6 @@ CUresult CopyBox(CUDA_MEMCPY3D box, CUstream stream, CopyForm form, CUcontext so
   box.dstPitch = to.pitch;
   box.srcHeight = from.rows;
   box.dstHeight = to.rows;
-  bool from_known = false, to_known = false;
-  if (const CUresult result = CheckSide(from, box, &from_known)) return result;
-  if (const CUresult result = CheckSide(to, box, &to_known)) return result;
   if (form == CopyForm::kAsynchronous && AnyCapture() && (from.pageable || to.pageable)) {
     bool captured = false;
     const CUresult result = CaptureCopy(stream, box, &captured);
@@ -186,31 +189,35 @@ using namespace causeway::guest;
 extern "C" {
 
 CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* copy) {
-  return copy != nullptr ? CopyBox(Widen(*copy), nullptr, CopyForm::kSynchronous) : CUDA_ERROR_INVALID_VALUE;
+  if (copy == nullptr) return RefuseCopy(nullptr, CopyForm::kSynchronous);
+  return CopyBox(Widen(*copy), nullptr, CopyForm::kSynchronous);
 }
 CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* copy) {
   return cuMemcpy2D_v2(copy);
 }
 CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* copy, CUstream stream) {
-  return copy != nullptr ? CopyBox(Widen(*copy), stream, CopyForm::kAsynchronous) : CUDA_ERROR_INVALID_VALUE;
+  if (copy == nullptr) return RefuseCopy(stream, CopyForm::kAsynchronous);
+  return CopyBox(Widen(*copy), stream, CopyForm::kAsynchronous);
 }
 CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* copy) {
-  return copy != nullptr ? CopyBox(*copy, nullptr, CopyForm::kSynchronous) : CUDA_ERROR_INVALID_VALUE;
+  if (copy == nullptr) return RefuseCopy(nullptr, CopyForm::kSynchronous);
+  return CopyBox(*copy, nullptr, CopyForm::kSynchronous);
 }
 CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* copy, CUstream stream) {
-  return copy != nullptr ? CopyBox(*copy, stream, CopyForm::kAsynchronous) : CUDA_ERROR_INVALID_VALUE;
+  if (copy == nullptr) return RefuseCopy(stream, CopyForm::kAsynchronous);
+  return CopyBox(*copy, stream, CopyForm::kAsynchronous);
 }
 
 // The per-thread forms of the synchronous copies: on the thread's own stream, done when they return.
 CUresult cuMemcpy2D_v2_ptds(const CUDA_MEMCPY2D* copy) {
-  if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (copy == nullptr) return RefuseCopy(CU_STREAM_PER_THREAD, CopyForm::kStreamThenWait);
   return CopyBox(Widen(*copy), CU_STREAM_PER_THREAD, CopyForm::kStreamThenWait);
 }
 CUresult cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D* copy) {
   return cuMemcpy2D_v2_ptds(copy);
 }
 CUresult cuMemcpy3D_v2_ptds(const CUDA_MEMCPY3D* copy) {
-  if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (copy == nullptr) return RefuseCopy(CU_STREAM_PER_THREAD, CopyForm::kStreamThenWait);
   return CopyBox(*copy, CU_STREAM_PER_THREAD, CopyForm::kStreamThenWait);
 }
 }  // extern "C"

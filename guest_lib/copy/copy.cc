@@ -22,6 +22,13 @@ namespace {
 
 constexpr bool kToDevice = true, kToHost = false;
 
+// Of no bytes nothing is wrong.
+CUresult CheckRanges(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, bool* to_known, bool* from_known) {
+  if (bytes == 0) return CUDA_SUCCESS;
+  if (const CUresult result = CheckDeviceRange(to, bytes, to_known)) return result;
+  return CheckDeviceRange(from, bytes, from_known);
+}
+
 // Pinned: the device works on the caller's own bytes. Unless both sides are known, the host must have its say
 // before the call returns.
 CUresult Pinned(const LinearCopy& copy, bool known) {
@@ -161,11 +168,12 @@ CUresult CopyPageable(const LinearCopy& copy, bool known) {
 CUresult CopyLinear(CUdeviceptr device, const void* host, uint64_t bytes, CUstream stream, CopyForm form,
                     bool to_device) {
   const WithContextOf scope(stream);
-  if (const CUresult result = NeedContext()) return result;
-  if (bytes == 0) return CUDA_SUCCESS;
+  if (const CUresult result = BeginCopy(stream, form)) return result;
   bool known = false, pinned_known = false;
-  if (host == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult result = CheckDeviceRange(device, bytes, &known)) return result;
+  const CUresult wrong = bytes == 0        ? CUDA_SUCCESS
+                         : host == nullptr ? CUDA_ERROR_INVALID_VALUE
+                                           : CheckDeviceRange(device, bytes, &known);
+  if (bytes == 0 || wrong != CUDA_SUCCESS) return AnswerCopy(wrong, stream, form);
   const auto address = reinterpret_cast<uint64_t>(host);
   const CUdeviceptr to = to_device ? device : address, from = to_device ? address : device;
   const PointerKind kind = KindOfPointer(address);
@@ -177,7 +185,8 @@ CUresult CopyLinear(CUdeviceptr device, const void* host, uint64_t bytes, CUstre
   const LinearCopy copy{device,   static_cast<std::byte*>(const_cast<void*>(host)), bytes, stream, form,
                         to_device};
   if (kind != PointerKind::kPinned) return CopyPageable(copy, known);
-  if (const CUresult result = CheckDeviceRange(address, bytes, &pinned_known)) return result;
+  if (const CUresult result = CheckDeviceRange(address, bytes, &pinned_known))
+    return AnswerCopy(result, stream, form);
   const CUresult result = Pinned(copy, known && pinned_known);
   // Memory whose operations synchronise (CU_POINTER_ATTRIBUTE_SYNC_MEMOPS).
   return result == CUDA_SUCCESS && SyncsMemops(device) ? AwaitCopied(stream) : result;
@@ -187,11 +196,10 @@ CUresult CopyLinear(CUdeviceptr device, const void* host, uint64_t bytes, CUstre
 
 CUresult CopyOnDevice(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {
   const WithContextOf scope(stream);
-  if (const CUresult result = NeedContext()) return result;
-  if (bytes == 0) return CUDA_SUCCESS;
+  if (const CUresult result = BeginCopy(stream, form)) return result;
   bool to_known = false, from_known = false;
-  if (const CUresult result = CheckDeviceRange(to, bytes, &to_known)) return result;
-  if (const CUresult result = CheckDeviceRange(from, bytes, &from_known)) return result;
+  const CUresult wrong = CheckRanges(to, from, bytes, &to_known, &from_known);
+  if (bytes == 0 || wrong != CUDA_SUCCESS) return AnswerCopy(wrong, stream, form);
   CUresult result;
   if (form == CopyForm::kSynchronous) {
     result = to_known && from_known ? Post<Op::cuMemcpyDtoD_v2>(to, from, bytes)
@@ -209,9 +217,9 @@ CUresult CopyOnDevice(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream
 
 CUresult CopyUnified(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {
   const WithContextOf scope(stream);
-  if (const CUresult result = NeedContext()) return result;
-  if (bytes == 0) return CUDA_SUCCESS;
-  if (to == 0 || from == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = BeginCopy(stream, form)) return result;
+  if (bytes == 0) return AnswerCopy(CUDA_SUCCESS, stream, form);
+  if (to == 0 || from == 0) return AnswerCopy(CUDA_ERROR_INVALID_VALUE, stream, form);
   const PointerKind from_kind = KindOfPointer(from), to_kind = KindOfPointer(to);
   if (from_kind != PointerKind::kPageable && to_kind != PointerKind::kPageable)
     return CopyOnDevice(to, from, bytes, stream, form);
@@ -279,21 +287,19 @@ CUresult cuMemcpyDtoD_v2_ptds(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
 // Between the memories of two contexts: one address space, so the addresses say it all.
 CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
                       size_t bytes) {
-  if (const CUresult result = NeedContext()) return result;
-  bool known = false;
-  if (bytes == 0) return CUDA_SUCCESS;
-  if (const CUresult result = CheckDeviceRange(to, bytes, &known)) return result;
-  if (const CUresult result = CheckDeviceRange(from, bytes, &known)) return result;
+  if (const CUresult result = BeginCopy(nullptr, CopyForm::kSynchronous)) return result;
+  bool to_known = false, from_known = false;
+  const CUresult wrong = CheckRanges(to, from, bytes, &to_known, &from_known);
+  if (bytes == 0 || wrong != CUDA_SUCCESS) return wrong;
   return Wait<Op::cuMemcpyPeer>(to, to_context, from, from_context, bytes);
 }
 CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
                            size_t bytes, CUstream stream) {
   const WithContextOf scope(stream);
-  if (const CUresult result = NeedContext()) return result;
+  if (const CUresult result = BeginPeerCopy(stream)) return result;
   bool to_known = false, from_known = false;
-  if (bytes == 0) return CUDA_SUCCESS;
-  if (const CUresult result = CheckDeviceRange(to, bytes, &to_known)) return result;
-  if (const CUresult result = CheckDeviceRange(from, bytes, &from_known)) return result;
+  const CUresult wrong = CheckRanges(to, from, bytes, &to_known, &from_known);
+  if (bytes == 0 || wrong != CUDA_SUCCESS) return AnswerCopy(wrong, stream, CopyForm::kAsynchronous);
   return to_known && from_known
              ? PostWork<Op::cuMemcpyPeerAsync>(SubmissionOn(stream), to, to_context, from, from_context,
                                                bytes, stream)
@@ -301,6 +307,7 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr fro
 }
 CUresult cuMemcpyPeer_ptds(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
                            size_t bytes) {
+  if (const CUresult result = BeginCopy(CU_STREAM_PER_THREAD, CopyForm::kStreamThenWait)) return result;
   return cuMemcpyPeerAsync(to, to_context, from, from_context, bytes, CU_STREAM_PER_THREAD);
 }
 

@@ -2,14 +2,46 @@
 // Copies between this process and the device. Sizes are in bytes. The results are what the program's call
 // returns. Any thread may call these functions; they send messages.
 #pragma once
-#include "guest_lib/session/captures.h"
+#include "guest_lib/stream/capture_rule.h"
 #include "ivshmem_ring/protocol/driver_api.h"
 
 #include <cstdint>
 
+#include "guest_lib/session/context.h"
+#include "guest_lib/session/session.h"
 #include "ivshmem_ring/messages/copy_messages.h"
 
 namespace causeway::guest {
+
+// The beginning of every copy and fill, once its stream's context is current (WithContextOf): there must be one, and forms
+// that wait are refused beside captures before anything else is looked at.
+inline CUresult BeginCopy(CUstream stream, CopyForm form) {
+  if (const CUresult result = NeedContext()) return result;
+  switch (form) {
+    case CopyForm::kAsynchronous:
+      return CUDA_SUCCESS;
+    case CopyForm::kSynchronous:
+      return CaptureRefusal(CaptureRule::kInStream, CU_STREAM_LEGACY);
+    case CopyForm::kStreamThenWait:
+      return CaptureRefusal(CaptureRule::kOutsideCaptures, stream);
+  }
+  return CUDA_SUCCESS;
+}
+// The same for an asynchronous copy between contexts, which no capture takes.
+inline CUresult BeginPeerCopy(CUstream stream) {
+  if (const CUresult result = NeedContext()) return result;
+  return CaptureRefusal(CaptureRule::kOutsideCaptures, stream);
+}
+// The answer to one that is refused here, or has nothing to do.
+inline CUresult AnswerCopy(CUresult own, CUstream stream, CopyForm form) {
+  return form == CopyForm::kAsynchronous ? AnswerBesideCaptures(own, CaptureRule::kInStream, stream) : own;
+}
+// The same for one that has no arguments.
+inline CUresult RefuseCopy(CUstream stream, CopyForm form) {
+  const WithContextOf scope(stream);
+  if (const CUresult result = BeginCopy(stream, form)) return result;
+  return AnswerCopy(CUDA_ERROR_INVALID_VALUE, stream, form);
+}
 
 // Each side may be memory of any kind, which its address decides.
 CUresult CopyUnified(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form);

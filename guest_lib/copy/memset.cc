@@ -8,8 +8,6 @@
 namespace causeway::guest {
 namespace {
 
-enum class Until { kQueued, kDone };
-
 // One row of a fill, and how many there are.
 struct Area {
   CUdeviceptr to;
@@ -18,7 +16,6 @@ struct Area {
 
 CUresult Check(const Area& area, bool* known) {
   *known = true;
-  if (const CUresult result = NeedContext()) return result;
   if (area.width == 0 || area.height == 0) return CUDA_SUCCESS;
   constexpr uint64_t kLimit = uint64_t{1} << 47;
   if (area.to % area.element != 0 || area.width > kLimit || area.height > kLimit || area.pitch > kLimit ||
@@ -30,32 +27,17 @@ CUresult Check(const Area& area, bool* known) {
   return CheckDeviceRange(area.to, static_cast<uint64_t>(bytes), known);
 }
 
-// What a capture makes of a fill in the stream, whatever is filled: the driver looks at that first. A fill of
-// nothing ends the captures which the legacy stream would have to wait for, as the program's own fill does.
-CUresult CaptureError(CUstream stream) {
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  if (!AnyCapture()) return CUDA_SUCCESS;
-  if (cuStreamIsCapturing(stream, &status) == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
-    Wait<Op::cuMemsetD8Async>(CUdeviceptr{0}, static_cast<unsigned char>(0), size_t{0}, stream);
-    return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-  }
-  const bool ended = status == CU_STREAM_CAPTURE_STATUS_INVALIDATED;
-  return ended ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
-}
-
 // A fill of the synchronous form goes to the legacy stream: those take no stream.
 template <Op op, class... P>
-CUresult Fill(const Area& area, CUstream stream, Until until, P... parameters) {
+CUresult Fill(const Area& area, CUstream stream, CopyForm form, P... parameters) {
   const WithContextOf scope(stream);
+  if (const CUresult result = BeginCopy(stream, form)) return result;
   bool known = false;
-  const bool nothing = area.width == 0 || area.height == 0;
   const CUresult wrong = Check(area, &known);
-  if (wrong != CUDA_SUCCESS || nothing) [[unlikely]] {
-    const CUresult captured = wrong == CUDA_ERROR_INVALID_CONTEXT ? CUDA_SUCCESS : CaptureError(stream);
-    return captured != CUDA_SUCCESS ? captured : wrong;
-  }
+  if (wrong != CUDA_SUCCESS || area.width == 0 || area.height == 0) [[unlikely]]
+    return AnswerCopy(wrong, stream, form);
   const CUresult result = known ? PostWork<op>(SubmissionOn(stream), parameters...) : Wait<op>(parameters...);
-  if (result != CUDA_SUCCESS || until == Until::kQueued) return result;
+  if (result != CUDA_SUCCESS || form == CopyForm::kAsynchronous) return result;
   const bool waits = KindOfPointer(area.to) != PointerKind::kDevice || SyncsMemops(area.to);
   return waits ? AwaitCopied(stream) : CUDA_SUCCESS;
 }
@@ -67,31 +49,33 @@ using namespace causeway;
 using namespace causeway::guest;
 
 // The plain form, the asynchronous one, and the plain one of the per-thread default stream.
-#define LINEAR(name, T)                                                                                  \
-  CUresult name##_v2(CUdeviceptr to, T value, size_t count) {                                            \
-    return Fill<Op::name##_v2>({to, sizeof(T), count, 1, 0}, nullptr, Until::kDone, to, value, count);   \
-  }                                                                                                      \
-  CUresult name##Async(CUdeviceptr to, T value, size_t count, CUstream stream) {                         \
-    return Fill<Op::name##Async>({to, sizeof(T), count, 1, 0}, stream, Until::kQueued, to, value, count, \
-                                 stream);                                                                \
-  }                                                                                                      \
-  CUresult name##_v2_ptds(CUdeviceptr to, T value, size_t count) {                                       \
-    return Fill<Op::name##Async>({to, sizeof(T), count, 1, 0}, CU_STREAM_PER_THREAD, Until::kDone, to,   \
-                                 value, count, CU_STREAM_PER_THREAD);                                    \
+#define LINEAR(name, T)                                                                                    \
+  CUresult name##_v2(CUdeviceptr to, T value, size_t count) {                                              \
+    return Fill<Op::name##_v2>({to, sizeof(T), count, 1, 0}, nullptr, CopyForm::kSynchronous, to, value,   \
+                               count);                                                                     \
+  }                                                                                                        \
+  CUresult name##Async(CUdeviceptr to, T value, size_t count, CUstream stream) {                           \
+    return Fill<Op::name##Async>({to, sizeof(T), count, 1, 0}, stream, CopyForm::kAsynchronous, to, value, \
+                                 count, stream);                                                           \
+  }                                                                                                        \
+  CUresult name##_v2_ptds(CUdeviceptr to, T value, size_t count) {                                         \
+    return Fill<Op::name##Async>({to, sizeof(T), count, 1, 0}, CU_STREAM_PER_THREAD,                       \
+                                 CopyForm::kStreamThenWait, to, value, count, CU_STREAM_PER_THREAD);       \
   }
-#define ROWS(name, T)                                                                                       \
-  CUresult name##_v2(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height) {                  \
-    return Fill<Op::name##_v2>({to, sizeof(T), width, height, pitch}, nullptr, Until::kDone, to, pitch,     \
-                               value, width, height);                                                       \
-  }                                                                                                         \
-  CUresult name##Async(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height,                  \
-                       CUstream stream) {                                                                   \
-    return Fill<Op::name##Async>({to, sizeof(T), width, height, pitch}, stream, Until::kQueued, to, pitch,  \
-                                 value, width, height, stream);                                             \
-  }                                                                                                         \
-  CUresult name##_v2_ptds(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height) {             \
-    return Fill<Op::name##Async>({to, sizeof(T), width, height, pitch}, CU_STREAM_PER_THREAD, Until::kDone, \
-                                 to, pitch, value, width, height, CU_STREAM_PER_THREAD);                    \
+#define ROWS(name, T)                                                                                        \
+  CUresult name##_v2(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height) {                   \
+    return Fill<Op::name##_v2>({to, sizeof(T), width, height, pitch}, nullptr, CopyForm::kSynchronous, to,   \
+                               pitch, value, width, height);                                                 \
+  }                                                                                                          \
+  CUresult name##Async(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height,                   \
+                       CUstream stream) {                                                                    \
+    return Fill<Op::name##Async>({to, sizeof(T), width, height, pitch}, stream, CopyForm::kAsynchronous, to, \
+                                 pitch, value, width, height, stream);                                       \
+  }                                                                                                          \
+  CUresult name##_v2_ptds(CUdeviceptr to, size_t pitch, T value, size_t width, size_t height) {              \
+    return Fill<Op::name##Async>({to, sizeof(T), width, height, pitch}, CU_STREAM_PER_THREAD,                \
+                                 CopyForm::kStreamThenWait, to, pitch, value, width, height,                 \
+                                 CU_STREAM_PER_THREAD);                                                      \
   }
 
 extern "C" {

@@ -82,7 +82,7 @@ CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource* resource, CUdevR
 CUresult cuCtxGetDevResource(CUcontext context, CUdevResource* resource, CUdevResourceType type) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (resource == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const Object* object = context != nullptr ? Find(context) : CurrentContextObject();
+  const Object* object = Find(context);
   if (object == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   return GetResource(Op::cuCtxGetDevResource, WireOf(object), 0, resource, type);
 }
@@ -227,6 +227,7 @@ CUresult cuStreamGetGreenCtx(CUstream stream, CUgreenCtx* green) {
   if (green == nullptr) return CUDA_ERROR_INVALID_VALUE;
   CUcontext context = nullptr;
   if (const CUresult result = ContextOfStream(stream, &context)) return result;
+  if (const CUresult refused = CaptureRefusal(CaptureRule::kInStream, stream)) return refused;
   const Object* object = Find(context);
   *green = object != nullptr ? reinterpret_cast<CUgreenCtx>(ContextOf(object).green) : nullptr;
   return CUDA_SUCCESS;

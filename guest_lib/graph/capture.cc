@@ -9,7 +9,7 @@
 #include "guest_lib/graph/graph_node.h"
 #include "guest_lib/graph/graph_objects.h"
 #include "guest_lib/process/lock_order.h"
-#include "guest_lib/session/captures.h"
+#include "guest_lib/stream/capture_rule.h"
 #include "guest_lib/stream/remote.h"
 
 namespace causeway::guest {
@@ -78,6 +78,7 @@ CUresult AskOnce(CUstream stream, uint8_t form, bool wants_nodes, bool wants_edg
 }
 
 CUresult Ask(CUstream stream, uint8_t form, bool wants_nodes, bool wants_edges, CaptureInfo* info) {
+  const WithContextOf scope(stream);
   if (const CUresult result = NeedContext()) return result;
   if (!AnyCapture()) return ResolvedStream(stream).error();
   CUresult result = AskOnce(stream, form, wants_nodes, wants_edges, wants_nodes ? 8 : 0, info);
@@ -148,6 +149,7 @@ CUresult Begin(CUstream stream, CUresult begun, CUgraph given) {
 // What the driver says of a stream that does not capture, before it looks at the other arguments.
 CUresult OnlyCapturing(CUstream stream) {
   if (const CUresult result = NeedContext()) return result;
+  if (const CUresult result = CaptureRefusal(CaptureRule::kInStream, stream)) return result;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   if (const CUresult result = cuStreamIsCapturing(stream, &status)) return result;
   if (status == CU_STREAM_CAPTURE_STATUS_NONE) return CUDA_ERROR_ILLEGAL_STATE;
@@ -179,13 +181,17 @@ extern "C" {
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (mode == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  // NVIDIA's driver takes numbers that are no mode, too; here they are the most lenient one.
-  const auto wanted = std::clamp(*mode, CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_RELAXED);
+  // Driver 580 takes numbers that are no mode, too, and is as strict then as in the first one.
+  const bool is_mode = *mode >= CU_STREAM_CAPTURE_MODE_GLOBAL && *mode <= CU_STREAM_CAPTURE_MODE_RELAXED;
+  const auto wanted = is_mode ? *mode : CU_STREAM_CAPTURE_MODE_GLOBAL;
   *mode = std::exchange(ThisThread().capture_mode, wanted);
   return CUDA_SUCCESS;
 }
 
 CUresult cuStreamBeginCapture_v2(CUstream stream, CUstreamCaptureMode mode) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (mode > CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
+  const WithContextOf scope(stream);
   if (const CUresult result = NeedContext()) return result;
   return Begin(stream, Wait<Op::cuStreamBeginCapture_v2>(stream, mode), nullptr);
 }
@@ -203,6 +209,7 @@ CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgra
 }
 
 CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
+  const WithContextOf scope(stream);
   if (const CUresult result = NeedContext()) return result;
   Object* object = ObjectOfStream(stream);
   // A program that gives no place has the graph already, or lets it go.
@@ -228,6 +235,7 @@ CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
 
 CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode* dependencies, size_t count,
                                            unsigned int flags) {
+  const WithContextOf scope(stream);
   const CUresult result = OnlyCapturing(stream);
   return result != CUDA_SUCCESS
              ? result
@@ -237,6 +245,7 @@ CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode* depende
 CUresult cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode* dependencies,
                                               const CUgraphEdgeData* edges, size_t count,
                                               unsigned int flags) {
+  const WithContextOf scope(stream);
   const CUresult result = OnlyCapturing(stream);
   return result != CUDA_SUCCESS
              ? result

@@ -90,6 +90,22 @@ CUresult FetchDot(CUgraph graph, unsigned flags, uint64_t first, std::string* te
 }
 
 // Posted, unless the driver may refuse the launch at once: what the graph allocates must have been freed.
+// The driver looks at the flags first, then for a context, then at captures: of the stream to which it uploads, or otherwise
+// whether they forbid the call.
+CUresult InstantiateWithParams(CUgraphExec* exec, CUgraph graph, Instantiation* how) {
+  constexpr uint64_t kKnown = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
+                              CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD | CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH |
+                              CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+  if (const CUresult result = InitialisedOrError()) return result;
+  if ((how->flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
+  const bool uploads = (how->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) != 0;
+  const WithContextOf scope(uploads ? how->stream : nullptr);
+  if (const CUresult result = NeedContext()) return result;
+  const CaptureRule rule = uploads ? CaptureRule::kInStream : CaptureRule::kUnsafe;
+  if (const CUresult result = CaptureRefusal(rule, how->stream)) return result;
+  return Instantiate(exec, graph, how);
+}
+
 CUresult Launch(CUgraphExec exec, const Object* object, CUstream stream) {
   return object == nullptr || object->flags != 0 ? Wait<Op::cuGraphLaunch>(exec, stream)
                                                  : Post<Op::cuGraphLaunch>(exec, stream);
@@ -132,9 +148,10 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec* exec, CUgraph graph,
   Instantiation how{InstantiateForm::kWithParams};
   how.flags = parameters->flags;
   how.stream = parameters->hUploadStream;
-  const CUresult result = Instantiate(exec, graph, &how);
+  const CUresult result = InstantiateWithParams(exec, graph, &how);
   parameters->hErrNode_out = how.error_node;
-  parameters->result_out = how.result;
+  const bool untold = result != CUDA_SUCCESS && how.result == CUDA_GRAPH_INSTANTIATE_SUCCESS;
+  parameters->result_out = untold ? CUDA_GRAPH_INSTANTIATE_ERROR : how.result;
   return result;
 }
 
@@ -152,7 +169,21 @@ CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode* error_n
   return result;
 }
 
+CUresult cuGraphUpload(CUgraphExec exec, CUstream stream) {
+  const WithContextOf scope(stream);
+  if (const CUresult result = NeedContext()) return result;
+  if (exec != nullptr) return Post<Op::cuGraphUpload>(exec, stream);
+  return AnswerBesideCaptures(CUDA_ERROR_INVALID_VALUE, CaptureRule::kOutsideCaptures, stream);
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec exec) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (exec != nullptr) return Post<Op::cuGraphExecDestroy>(exec);
+  return AnswerBesideCaptures(CUDA_ERROR_INVALID_VALUE, CaptureRule::kUnsafe);
+}
+
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
+  const WithContextOf scope(stream);
   if (const CUresult result = NeedContext()) return result;
   const Object* object = Find(exec);
   if (object == nullptr && exec != nullptr) return CUDA_ERROR_INVALID_HANDLE;

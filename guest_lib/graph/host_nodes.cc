@@ -123,9 +123,10 @@ CUresult cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS* param
 
 CUresult cuUserObjectCreate(CUuserObject* object, void* data, CUhostFn destroy, unsigned int references,
                             unsigned int flags) {
-  if (const CUresult result = NeedContext()) return result;
+  if (const CUresult result = InitialisedOrError()) return result;
   if (object == nullptr || destroy == nullptr || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
     return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = NeedContext()) return result;
   if (const CUresult result = CountOrError(references)) return result;
   auto* ours = new UserObject{destroy, data, nullptr};
   CUresult error = CUDA_SUCCESS;

@@ -563,6 +563,8 @@ CUresult cuMemHostRegister_v2(void* start, size_t bytes, unsigned int flags) {
   constexpr unsigned kKnown = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
                               CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
   const auto address = reinterpret_cast<uint64_t>(start);
+  if (const CUresult sticky = Session::Made().sticky()) return sticky;
+  if (const CUresult unsafe = CheckUnsafeCall()) return unsafe;
   if (start == nullptr || bytes == 0 || (flags & ~kKnown) != 0 || address + bytes < address)
     return CUDA_ERROR_INVALID_VALUE;
   if ((flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0) {
@@ -570,17 +572,18 @@ CUresult cuMemHostRegister_v2(void* start, size_t bytes, unsigned int flags) {
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   if (IsDeviceAddress(address)) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult sticky = Session::Made().sticky()) return sticky;
-  if (const CUresult unsafe = CheckUnsafeCall()) return unsafe;
   static const int at_fork = pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild);
   (void)at_fork;
   return Register(address, bytes, flags);
 }
 
 CUresult cuMemHostUnregister(void* start) {
-  if (const CUresult result = NeedContext()) return result;
-  if (start == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = InitialisedOrError()) return result;
   if (const CUresult unsafe = CheckUnsafeCall()) return unsafe;
+  if (start == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  HostAllocation range;
+  const WithContextOf scope(FindRegistered(reinterpret_cast<uint64_t>(start), &range) ? range.context
+                                                                                      : nullptr);
   return Unregister(reinterpret_cast<uint64_t>(start));
 }
 

@@ -21,7 +21,7 @@
 #include "guest_lib/managed/pager.h"
 #include "guest_lib/process/lock_order.h"
 #include "guest_lib/process/log.h"
-#include "guest_lib/session/captures.h"
+#include "guest_lib/stream/capture_rule.h"
 #include "guest_lib/stream/completion.h"
 #include "guest_lib/stream/remote.h"
 #include "ivshmem_ring/messages/managed_messages.h"
@@ -148,10 +148,12 @@ CUresult TellDriver(Op op, CUdeviceptr address, size_t bytes, const CUmemLocatio
 }
 
 CUresult Prefetch(CUdeviceptr address, size_t bytes, const CUmemLocation& to, CUstream stream) {
+  const WithContextOf scope(stream);
+  if (const CUresult result = NeedContext()) return result;
+  if (const CUresult result = CaptureRefusal(CaptureRule::kOutsideCaptures, stream)) return result;
   PageRange range{};
   Location location;
   if (IsMigrating(address)) {
-    if (const CUresult result = NeedContext()) return result;
     if (const CUresult result = CheckLocation(to, &location)) return result;
     if (const CUresult result = CheckStream(stream)) return result;
     return TellDriver(Op::cuMemPrefetchAsync_v2, address, bytes, to, 0, stream);
@@ -172,8 +174,9 @@ bool NamesProcessor(CUmem_advise advice) {
 CUresult Advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, const CUmemLocation& given) {
   PageRange range{};
   Location location;
+  if (const CUresult result = NeedContext()) return result;
+  if (const CUresult unsafe = CheckUnsafeCall()) return unsafe;
   if (IsMigrating(address)) {
-    if (const CUresult result = NeedContext()) return result;
     if (NamesProcessor(advice)) {
       if (const CUresult result = CheckLocation(given, &location)) return result;
     }
@@ -299,13 +302,19 @@ struct Batch {
   CUstream stream;
 };
 
-// The driver looks at a batch's arrays and counts before it looks for a context, at the rest afterwards.
-CUresult CheckBatch(const Batch& batch) {
+// In the order in which the driver looks: the flags, the stream and whether it captures, the arrays.
+CUresult BeginBatch(const Batch& batch) {
   if (const CUresult result = InitialisedOrError()) return result;
-  if (batch.at == nullptr || batch.bytes == nullptr || batch.count == 0) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult result = NeedContext()) return result;
   if (batch.flags != 0 || batch.stream == nullptr || batch.stream == CU_STREAM_LEGACY)
     return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = NeedContext()) return result;
+  return CaptureRefusal(CaptureRule::kOutsideCaptures, batch.stream);
+}
+
+CUresult CheckBatch(const Batch& batch) {
+  const WithContextOf scope(batch.stream);
+  if (const CUresult result = BeginBatch(batch)) return result;
+  if (batch.at == nullptr || batch.bytes == nullptr || batch.count == 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = CheckStream(batch.stream)) return result;
   for (size_t i = 0; i < batch.count; ++i) {
     PageRange range{};
@@ -316,7 +325,8 @@ CUresult CheckBatch(const Batch& batch) {
 
 CUresult PrefetchBatch(const Batch& batch, const CUmemLocation* locations, const size_t* first,
                        size_t count) {
-  if (const CUresult result = InitialisedOrError()) return result;
+  const WithContextOf scope(batch.stream);
+  if (const CUresult result = BeginBatch(batch)) return result;
   if (locations == nullptr || first == nullptr || count == 0 || count > batch.count)
     return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = CheckBatch(batch)) return result;
@@ -421,9 +431,10 @@ using namespace causeway::guest;
 extern "C" {
 
 CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned int flags) {
-  if (const CUresult result = NeedContext()) return result;
+  if (const CUresult result = InitialisedOrError()) return result;
   if (address == nullptr || bytes == 0 || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
     return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = NeedContext()) return result;
   Session& session = Session::Made();
   if (const CUresult sticky = session.sticky()) return sticky;
   if (const CUresult unsafe = CheckUnsafeCall()) return unsafe;
@@ -503,7 +514,9 @@ CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr* addresses, size_t* bytes
 
 // Who may touch the memory when is no question where every access is coherent; else the driver is told.
 CUresult cuStreamAttachMemAsync(CUstream stream, CUdeviceptr address, size_t bytes, unsigned int flags) {
+  const WithContextOf scope(stream);
   if (const CUresult result = NeedContext()) return result;
+  if (const CUresult result = CaptureRefusal(CaptureRule::kUnsafeOutsideCaptures, stream)) return result;
   if (const CUresult result = CheckStream(stream)) return result;
   HostAllocation allocation;
   if (!FindManaged(address, &allocation) || allocation.address != address ||

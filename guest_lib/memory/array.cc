@@ -74,6 +74,7 @@ CUresult cuMipmappedArrayGetLevel(CUarray* level, CUmipmappedArray array, unsign
 
 CUresult cuMemMapArrayAsync(CUarrayMapInfo* maps, unsigned int count, CUstream stream) {
   if (const CUresult result = InitialisedOrError()) return result;
+  if (maps == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
   unsigned done = 0;
   CUresult result;
   do {

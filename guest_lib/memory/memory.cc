@@ -17,7 +17,7 @@
 #include "guest_lib/memory/freed_memory.h"
 #include "guest_lib/memory/host_pool.h"
 #include "guest_lib/process/lock_order.h"
-#include "guest_lib/session/captures.h"
+#include "guest_lib/stream/capture_rule.h"
 #include "guest_lib/stream/completion.h"
 #include "guest_lib/stream/giving_back.h"
 #include "guest_lib/stream/remote.h"
@@ -215,6 +215,14 @@ void FreeMemoryOf(const Object* context) {
 
 }  // namespace
 
+// The context of the memory at that address, for calls that need none to be current; null: it is nobody's.
+static Object* OwnerOf(uint64_t address) {
+  DeviceAllocation device;
+  HostAllocation host;
+  if (FindAllocation(address, &device)) return device.context;
+  return FindHost(address, &host) ? host.context : nullptr;
+}
+
 BoxSide SideOf(const CUDA_MEMCPY3D& box, bool source) {
   const size_t x = source ? box.srcXInBytes : box.dstXInBytes, y = source ? box.srcY : box.dstY;
   const size_t z = source ? box.srcZ : box.dstZ;
@@ -246,6 +254,7 @@ extern "C" {
 
 CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
   if (const CUresult result = NeedContext()) return result;
+  if (address == nullptr) return AnswerBesideCaptures(CUDA_ERROR_INVALID_VALUE, CaptureRule::kUnsafe);
   if (const auto taken = TakeFreedBlock(address, bytes)) {
     if (*taken == CUDA_SUCCESS) RememberAllocation(*address, bytes, false);
     return *taken;
@@ -266,7 +275,11 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, s
 }
 
 CUresult cuMemFree_v2(CUdeviceptr address) {
-  if (const CUresult result = NeedContext()) return result;
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (address == 0) return AnswerBesideCaptures(CUDA_SUCCESS, CaptureRule::kUnsafe);
+  const WithContextOf scope(OwnerOf(address));
+  if (NeedContext() != CUDA_SUCCESS)
+    return AnswerBesideCaptures(CUDA_ERROR_INVALID_VALUE, CaptureRule::kUnsafe);
   HostAllocation managed;
   if (FindManaged(address, &managed) && managed.address == address) return FreeManaged(managed);
   if (const auto freed = FreeToHostPoolNow(address)) return *freed;
@@ -282,6 +295,8 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
 CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
   const WithContextOf scope(stream);
   if (const CUresult result = NeedContext()) return result;
+  if (address == nullptr)
+    return AnswerBesideCaptures(CUDA_ERROR_INVALID_VALUE, CaptureRule::kAllocates, stream);
   return AllocateOnStream(address, bytes, nullptr, stream,
                           [&] { return Wait<Op::cuMemAllocAsync>(address, bytes, stream); });
 }
@@ -289,6 +304,8 @@ CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream stream) {
   const WithContextOf scope(stream);
   if (const CUresult result = NeedContext()) return result;
+  if (address == nullptr)
+    return AnswerBesideCaptures(CUDA_ERROR_INVALID_VALUE, CaptureRule::kAllocates, stream);
   if (IsHostPool(pool)) return AllocateFromHostPool(address, bytes, pool, stream);
   if (Find(pool) == nullptr) return Wait<Op::cuMemAllocFromPoolAsync>(address, bytes, pool, stream);
   return AllocateOnStream(address, bytes, pool, stream,
@@ -298,11 +315,11 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
   const WithContextOf scope(stream);
   if (const CUresult result = NeedContext()) return result;
+  if (address == 0) return AnswerBesideCaptures(CUDA_SUCCESS, CaptureRule::kAllocates, stream);
   if (const auto freed = FreeToHostPool(address, stream)) return *freed;
   Forgotten allocation(address);
   // What a graph allocates comes back with each launch: the driver knows.
   if (!allocation.known()) {
-    if (address == 0) return CUDA_SUCCESS;
     const CUresult result = Wait<Op::cuMemFreeAsync>(address, stream);
     NoteFreedOnHost(stream);
     return result;
@@ -349,10 +366,10 @@ CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned int flags) {
   if (const CUresult result = NeedContext()) return result;
   constexpr unsigned kKnown =
       CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
-  if (address == nullptr || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
   Session& session = Session::Made();
   if (const CUresult sticky = session.sticky()) return sticky;
   if (const CUresult unsafe = CheckUnsafeCall()) return unsafe;
+  if (address == nullptr || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
   *address = nullptr;
   if (bytes == 0) return CUDA_SUCCESS;
   if (!session.transport().shares_memory()) return AllocatePrivateHost(address, bytes, flags);
@@ -364,16 +381,17 @@ CUresult cuMemAllocHost_v2(void** address, size_t bytes) {
 }
 
 CUresult cuMemFreeHost(void* address) {
-  // Nothing can be freed without a context, as driver 580 answers.
-  if (const CUresult result = address != nullptr ? NeedContext() : InitialisedOrError()) return result;
+  if (const CUresult result = InitialisedOrError()) return result;
   Session& session = Session::Made();
   if (const CUresult sticky = session.sticky()) return sticky;
+  if (const CUresult unsafe = CheckUnsafeCall()) return unsafe;
   if (address == nullptr) return CUDA_SUCCESS;
   HostAllocation host;
   if (!FindHost(reinterpret_cast<uint64_t>(address), &host) || host.kind != HostKind::kPinned ||
       host.address != reinterpret_cast<uint64_t>(address)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
+  const WithContextOf scope(host.context);
   // Natively this waits for the whole device: nothing on it may still use the memory.
   if (const CUresult result = DrainDevice()) return result;
   if (!session.transport().shares_memory()) return FreePrivateHost(address);
@@ -404,8 +422,11 @@ CUresult cuMemHostGetFlags(unsigned int* flags, void* host) {
 }
 
 CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr address) {
-  if (const CUresult result = NeedContext()) return result;
-  if (value == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult unsafe = CheckUnsafeCall()) return unsafe;
+  if (attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) return CUDA_ERROR_INVALID_VALUE;
+  const WithContextOf scope(OwnerOf(address));
   const bool on = *static_cast<const unsigned*>(value) != 0;
   if (IsDeviceAddress(address)) {
     if (const CUresult result = Wait<Op::cuPointerSetAttribute>(value, attribute, address)) return result;

@@ -90,6 +90,13 @@ CUresult Store(void* data, T value) {
 }
 
 // Sizes by attribute: facts of the driver's interface, measured.
+// Of a list the driver refuses one that it does not know, whatever it would answer to others.
+bool IsAttribute(CUpointer_attribute attribute) {
+  return attribute >= CU_POINTER_ATTRIBUTE_CONTEXT &&
+         attribute <= CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE &&
+         attribute != CU_POINTER_ATTRIBUTE_P2P_TOKENS;
+}
+
 CUresult Answer(void* data, CUpointer_attribute attribute, const Pointer& pointer) {
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
@@ -198,6 +205,7 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute* attribu
                                 CUdeviceptr address) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (count == 0 || attributes == nullptr || data == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (!std::all_of(attributes, attributes + count, IsAttribute)) return CUDA_ERROR_INVALID_VALUE;
   Pointer pointer;
   const bool known = Describe(address, &pointer);
   for (unsigned i = 0; i < count; ++i) {

@@ -93,6 +93,10 @@ inline Object* CurrentContextObject() {
 class WithContextOf {
  public:
   explicit WithContextOf(CUstream stream) : pushed_(ThisThread().contexts.empty() && Push(stream)) {}
+  // The same for work on memory, or anything else, of that context; null: it has none.
+  explicit WithContextOf(Object* context) : pushed_(ThisThread().contexts.empty() && context != nullptr) {
+    if (pushed_) ThisThread().contexts.push_back(context);
+  }
   ~WithContextOf() {
     if (pushed_) ThisThread().contexts.pop_back();
   }

@@ -4,6 +4,7 @@
 #pragma once
 #include "guest_lib/session/context.h"
 #include "guest_lib/session/session.h"
+#include "guest_lib/stream/capture_rule.h"
 #include "guest_lib/stream/stand_in.h"
 
 namespace causeway::guest {
@@ -131,12 +132,44 @@ struct Remote {
   }
 };
 
+// The first stream among a call's parameters; null: it names none.
+constexpr CUstream StreamAmong() {
+  return nullptr;
+}
+template <class First, class... Rest>
+CUstream StreamAmong(First first, Rest... rest) {
+  if constexpr (std::is_same_v<First, CUstream>) {
+    return first;
+  } else {
+    return StreamAmong(rest...);
+  }
+}
+// What the program gets where a row has answered INVALID_VALUE, perhaps before the driver saw the call: what the row says that
+// the driver looks at first.
+template <Op op, class... P>
+CUresult AnswerOfRow(CUresult own, P... p) {
+  constexpr Traits kRow = TraitsOf(op);
+  if constexpr (kRow.Has(traits::kContextFirst | traits::kCaptureFirst | traits::kForbiddenFirst)) {
+    if (own != CUDA_ERROR_INVALID_VALUE) [[likely]]
+      return own;
+    const CUstream stream = StreamAmong(p...);
+    const WithContextOf scope(stream);
+    if constexpr (kRow.Has(traits::kContextFirst)) {
+      if (const CUresult result = NeedContext()) return result;
+    }
+    if constexpr (kRow.Has(traits::kForbiddenFirst)) return AnswerBesideCaptures(own, CaptureRule::kUnsafe);
+    if constexpr (kRow.Has(traits::kCaptureFirst))
+      return AnswerBesideCaptures(own, CaptureRule::kInStream, stream);
+  }
+  return own;
+}
+
 // Sends a row with its own directions: Wait<Op::cuMemAlloc_v2>(&pointer, bytes).
 template <Op op, class... P>
 CUresult Wait(P... p) {
   Remote remote;
   remote.names_events_for_good = !TraitsOf(op).Has(traits::kNamesEventOnce);
-  return RowShape<op>::Wait(remote, op, p...);
+  return AnswerOfRow<op>(RowShape<op>::Wait(remote, op, p...), p...);
 }
 template <Op op, class... P>
 CUresult Post(P... p) {

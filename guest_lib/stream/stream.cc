@@ -38,14 +38,11 @@ void Remember(CUstream stream, unsigned flags, int priority) {
   NoteStream(flags == CU_STREAM_DEFAULT);
 }
 
-// Driver 580 refuses to tell the priority and the context of a stream whose capture is invalidated.
-CUresult RefuseInvalidatedCapture(CUstream stream) {
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  const CUresult asked = AnyCapture() ? cuStreamIsCapturing(stream, &status) : CUDA_SUCCESS;
-  if (asked == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) return CUDA_SUCCESS;  // of the legacy stream
-  if (asked != CUDA_SUCCESS) return asked;  // perhaps of an earlier call, which is told once
-  return status == CU_STREAM_CAPTURE_STATUS_INVALIDATED ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
-                                                        : CUDA_SUCCESS;
+// Of what is no stream that can be destroyed: of a default stream the driver looks at the context and captures first.
+CUresult RefuseDestroy(CUstream stream) {
+  if (stream != CU_STREAM_LEGACY && stream != CU_STREAM_PER_THREAD) return CUDA_ERROR_INVALID_HANDLE;
+  if (const CUresult result = NeedContext()) return result;
+  return AnswerBesideCaptures(CUDA_ERROR_INVALID_HANDLE, CaptureRule::kInStream, stream);
 }
 
 CUstream MakePerThreadStream() {
@@ -89,8 +86,9 @@ using namespace causeway::guest;
 extern "C" {
 
 CUresult cuStreamCreate(CUstream* stream, unsigned int flags) {
-  if (const CUresult result = NeedContext()) return result;
+  if (const CUresult result = InitialisedOrError()) return result;
   if (flags > CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult result = NeedContext()) return result;
   const CUresult result = Post<Op::cuStreamCreate>(stream, flags);
   if (result == CUDA_SUCCESS) Remember(*stream, flags, 0);
   return result;
@@ -107,7 +105,7 @@ CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned int flags, int pr
 
 CUresult cuStreamDestroy_v2(CUstream stream) {
   if (const CUresult result = InitialisedOrError()) return result;
-  if (Find(stream) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (Find(stream) == nullptr) return RefuseDestroy(stream);
   FreeHeld();  // what is freed in it
   return PostWork<Op::cuStreamDestroy_v2>(SubmissionOn(stream), stream);
 }
@@ -132,15 +130,21 @@ CUresult cuStreamSynchronize(CUstream stream) {
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
   const WithContextOf scope(stream);
   if (const CUresult result = NeedContext()) return result;
-  if (Find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (flags != CU_EVENT_WAIT_DEFAULT) return Wait<Op::cuStreamWaitEvent>(stream, event, flags);
+  if (Find(event) == nullptr)
+    return AnswerBesideCaptures(CUDA_ERROR_INVALID_HANDLE, CaptureRule::kLaunches, stream);
+  if (flags != CU_EVENT_WAIT_DEFAULT) {
+    if (const CUresult refused = CaptureRefusal(CaptureRule::kInStream, stream)) return refused;
+    return Wait<Op::cuStreamWaitEvent>(stream, event, flags);
+  }
   return PostWork<Op::cuStreamWaitEvent>(SubmissionOn(stream), stream, event, flags);
 }
 
 CUresult cuStreamGetFlags(CUstream stream, unsigned int* flags) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Object* object;
   if (const CUresult result = FindStream(stream, &object)) return result;
-  if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult refused = CaptureRefusal(CaptureRule::kOutsideCaptures, stream)) return refused;
   *flags = object != nullptr ? object->flags : 0;
   return CUDA_SUCCESS;
 }
@@ -148,7 +152,8 @@ CUresult cuStreamGetFlags(CUstream stream, unsigned int* flags) {
 CUresult cuStreamGetPriority(CUstream stream, int* priority) {
   Object* object;
   if (const CUresult result = FindStream(stream, &object)) return result;
-  if (const CUresult broken = RefuseInvalidatedCapture(stream)) return broken;
+  if (object == nullptr && priority == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult refused = CaptureRefusal(CaptureRule::kInStream, stream)) return refused;
   if (priority == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *priority = object != nullptr ? object->number : 0;
   return CUDA_SUCCESS;
@@ -165,7 +170,7 @@ CUresult cuStreamGetId(CUstream stream, unsigned long long* id) {
 CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) {
   CUcontext found = nullptr;
   if (const CUresult result = ContextOfStream(stream, &found)) return result;
-  if (const CUresult broken = RefuseInvalidatedCapture(stream)) return broken;
+  if (const CUresult refused = CaptureRefusal(CaptureRule::kInStream, stream)) return refused;
   if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *context = found;
   return CUDA_SUCCESS;
@@ -182,6 +187,7 @@ CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext* context, CUgreenCtx* gree
 CUresult cuStreamGetDevice(CUstream stream, CUdevice* device) {
   CUcontext context = nullptr;
   if (const CUresult result = ContextOfStream(stream, &context)) return result;
+  if (const CUresult refused = CaptureRefusal(CaptureRule::kOutsideCaptures, stream)) return refused;
   if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *device = ContextOf(Find(context)).device;
   return CUDA_SUCCESS;
@@ -202,7 +208,8 @@ CUresult cuEventCreate(CUevent* event, unsigned int flags) {
 CUresult cuEventRecord(CUevent event, CUstream stream) {
   const WithContextOf scope(stream);
   if (const CUresult result = NeedContext()) return result;
-  if (Find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (Find(event) == nullptr)
+    return AnswerBesideCaptures(CUDA_ERROR_INVALID_HANDLE, CaptureRule::kInStream, stream);
   if (IsShared(event) || !IsOrdinaryRecord(Find(event), stream, 0)) {
     return Wait<Op::cuEventRecord>(event, stream);
   }
@@ -213,7 +220,8 @@ CUresult cuEventRecord(CUevent event, CUstream stream) {
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags) {
   const WithContextOf scope(stream);
   if (const CUresult result = NeedContext()) return result;
-  if (Find(event) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (Find(event) == nullptr)
+    return AnswerBesideCaptures(CUDA_ERROR_INVALID_HANDLE, CaptureRule::kInStream, stream);
   if (IsShared(event) || !IsOrdinaryRecord(Find(event), stream, flags)) {
     return Wait<Op::cuEventRecordWithFlags>(event, stream, flags);
   }

@@ -72,9 +72,12 @@ inline constexpr Traits kPrintsOutput{1u << 12};
 // It gives the GPU's processors work, for which it waits until its VM may (host_backend/worker/gate/gate.h).
 // Copies between host and device are the copy engines' work, which is beside that of others.
 inline constexpr Traits kSubmits{1u << 13};
-// The driver looks at a capture of its stream before it looks at flags and structures, as was seen with version 580. Of most calls that is
-// not known.
-inline constexpr Traits kCaptureFirst{1u << 14};
+// What the driver looks at before it looks at a call's arguments, as was seen with version 580; of most calls it is not known, or makes no
+// difference. The guest asks for it when arguments were refused before the driver saw them (guest_lib/stream/remote.h).
+// A current context; the capture of the call's stream; whether a capture forbids the call (guest_lib/stream/capture_rule.h).
+inline constexpr Traits kContextFirst{1u << 14};
+inline constexpr Traits kCaptureFirst{1u << 15};
+inline constexpr Traits kForbiddenFirst{1u << 16};
 
 constexpr Traits OfRow(Traits row) {
   return std::has_single_bit(row.bits() & kEffects.bits()) ? row : throw "a row states one effect";

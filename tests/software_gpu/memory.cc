@@ -34,8 +34,8 @@ AllocationRef FindHostAllocation(const void* address) {
 }
 
 CUresult FreeDevice(CUdeviceptr address) {
-  if (address == 0) return CUDA_SUCCESS;
   if (CUresult refused = RefuseWhileCapturing(); refused != CUDA_SUCCESS) return refused;
+  if (address == 0) return CUDA_SUCCESS;
   AllocationRef allocation = FindAllocation(address);
   if (allocation == nullptr || allocation->base != address || allocation->IsHost() || allocation->internal ||
       allocation->kind == MemoryKind::kMapped) {
@@ -95,7 +95,10 @@ CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flag
   });
 }
 
+// Memory knows its context: none has to be current.
 CUresult cuMemFree_v2(CUdeviceptr dptr) {
+  const AllocationRef allocation = FindAllocation(dptr);
+  if (allocation == nullptr) return Initialised(__func__, [&] { return FreeDevice(dptr); });
   return InContext(__func__, [&](const ContextRef&) { return FreeDevice(dptr); });
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/worker/session/session.h"
 
-#include "host_backend/worker/driver/capture.h"
 #include "host_backend/worker/driver/logs.h"
 #include "ivshmem_ring/protocol/operation.h"
 
@@ -41,7 +40,6 @@ CUresult Session::Execute(Request& request) {
   const CUresult result = handler != nullptr
                               ? handler(*this, request)
                               : Breach("a message has no meaning: opcode " + std::to_string(op));
-  const bool is_refused = result == CUDA_ERROR_INVALID_VALUE && !request.in.ok();
   if (request.in.is_cut()) Breach("a message is cut: " + std::string(OpName(request.header.op)));
   objects_.Leave(result);
   // The dispatcher goes on: it is no channel and no lane.
@@ -49,19 +47,7 @@ CUresult Session::Execute(Request& request) {
     gates_.Leave(*entrance, objects_, request.channel == kChannelCount && !request.in_lane, result);
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
     errors.fetch_add(1, std::memory_order_relaxed);
-  if (request.in.is_cut()) return CUDA_ERROR_INVALID_VALUE;
-  return is_refused && Captures::Any() ? RefusalBesideCapture(static_cast<Op>(op), result) : result;
-}
-
-CUresult Session::RefusalBesideCapture(Op op, CUresult refusal) {
-  auto* stream = static_cast<CUstream>(Objects::whereabouts().stream.value);
-  if (!TraitsOf(op).Has(traits::kCaptureFirst) || !Has(TheDriver().cuStreamIsCapturing)) return refusal;
-  const OwnCalls own_calls;
-  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  const CUresult asked =
-      TheDriver().cuStreamIsCapturing(stream != nullptr ? stream : CU_STREAM_LEGACY, &status);
-  if (asked != CUDA_SUCCESS) return asked;
-  return status == CU_STREAM_CAPTURE_STATUS_INVALIDATED ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : refusal;
+  return request.in.is_cut() ? CUDA_ERROR_INVALID_VALUE : result;
 }
 
 void Session::ContextEnds(CUcontext context) {

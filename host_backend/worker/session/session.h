@@ -155,8 +155,6 @@ class Session {
   std::atomic<uint64_t> copied_to_host{0};
 
  private:
-  // What the calling thread's request gets that was refused before the driver's call, while anything is captured.
-  static CUresult RefusalBesideCapture(Op op, CUresult refusal);
   const std::unique_ptr<ServerTransport> transport_;
   const std::span<const Handler> handlers_;
   Objects objects_;

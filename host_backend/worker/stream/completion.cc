@@ -33,14 +33,9 @@ CUresult Serve_kPostedResult(Session& session, Request& request) {
   return request.in.ok() ? session.part<Dispatcher>().TakePostedResult(sequence) : request.in.error();
 }
 
-// The query of any stream is such a call; this one is idle and takes part in no capture.
+// To free nothing is such a call, which needs no context.
 CUresult Serve_kUnsafeCall(Session&, Request&) {
-  const Driver& driver = TheDriver();
-  CUstream stream = nullptr;
-  if (const CUresult result = driver.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING)) return result;
-  const CUresult result = driver.cuStreamQuery(stream);
-  driver.cuStreamDestroy_v2(stream);
-  return result;
+  return TheDriver().cuMemFree_v2(0);
 }
 
 }  // namespace causeway::host
