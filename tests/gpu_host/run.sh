@@ -23,6 +23,8 @@
 #                          as root, alone, only where it is named: --parts hostile_beside [--minutes N] [--seed N]
 #               differential  random driver calls natively and through the local transport (tests/differential), only where it is
 #                          named, with --jobs processes of each side: differential.txt says what differs, counts.json adds up
+#               answers    questions in 14 states of captures natively and through the local transport (tests/answers), only where it is
+#                          named: answers/recorded.txt has the native answers in the form of tests/answers/h200_580_159.txt
 #               bursts     36 and 200 starts of a program of one kernel, 1, 6 and 12 at a time, natively and through Causeway
 #                          (tests/bench/bursts.py); alone, only where it is named
 #               sharing    `causeway bench --sharing`: several users on one GPU natively, by MPS and through Causeway; as root, alone, only
@@ -66,7 +68,7 @@ pack=${places[2]:-}
 all=programs,libraries,tcp,driver,frameworks,nvml,hostile,vm,vm-frameworks,bench
 parts=${parts:-$all}
 all+=,hostile_beside
-all+=,frameworks-tls,sandbox,differential,bursts,sharing,upkeep
+all+=,frameworks-tls,sandbox,differential,answers,bursts,sharing,upkeep
 for part in ${parts//,/ }; do
   [[ ",$all," == *,$part,* ]] || { echo "run.sh: unknown part $part" >&2; exit 2; }
 done
@@ -214,6 +216,13 @@ part_differential() {
   return "$status"
 }
 
+part_answers() {
+  { echo '```'; timeout -k 5 "$(left)" python3 "$here/../answers/ask.py" --program "$build/tests/answers/answers" --jobs "$jobs" \
+    --native "$native" --guest "$run --daemon-log $1/daemon.log --" --write "$1/recorded.txt"; local status=$?; echo '```'; } > "$1/answers.md"
+  cat "$1/answers.md"
+  return "$status"
+}
+
 part_bursts() {
   [ -x "$build/tests/bench/startup" ] || { echo "this build has no tests/bench/startup"; return 77; }
   { echo '```'; python3 "$here/../bench/bursts.py" --build "$build" ${CAUSEWAY_TEST_DRIVER:+--driver "$CAUSEWAY_TEST_DRIVER"} \
@@ -286,6 +295,7 @@ wait "$vm_job" "$vm_frameworks_job" "$frameworks_job"
 part bench
 part hostile_beside
 part differential
+part answers
 part bursts
 part sharing
 part upkeep
