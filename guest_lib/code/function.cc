@@ -428,6 +428,7 @@ CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t* offset, s
   return GetParameter(function, index, offset, bytes);
 }
 CUresult cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t* offset, size_t* bytes) {
+  if (const CUresult result = NeedContext()) return result;
   return GetParameter(kernel, index, offset, bytes);
 }
 

@@ -203,6 +203,9 @@ CUresult cuStreamBeginCapture(CUstream stream) {
 
 CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const CUgraphNode* dependencies,
                                      const CUgraphEdgeData* edges, size_t count, CUstreamCaptureMode mode) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const WithContextOf scope(stream);
   if (const CUresult result = NeedContext()) return result;
   return Begin(stream, Wait<Op::cuStreamBeginCaptureToGraph>(stream, graph, dependencies, edges, count, mode),
                graph);

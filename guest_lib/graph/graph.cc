@@ -93,11 +93,8 @@ CUresult FetchDot(CUgraph graph, unsigned flags, uint64_t first, std::string* te
 // The driver looks at the flags first, then for a context, then at captures: of the stream to which it uploads, or otherwise
 // whether they forbid the call.
 CUresult InstantiateWithParams(CUgraphExec* exec, CUgraph graph, Instantiation* how) {
-  constexpr uint64_t kKnown = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
-                              CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD | CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH |
-                              CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
   if (const CUresult result = InitialisedOrError()) return result;
-  if ((how->flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!OnlyFlags(how->flags, kInstantiateFlags)) return CUDA_ERROR_INVALID_VALUE;
   const bool uploads = (how->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) != 0;
   const WithContextOf scope(uploads ? how->stream : nullptr);
   if (const CUresult result = NeedContext()) return result;
@@ -127,6 +124,8 @@ CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType* type) {
 }
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long flags) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (!OnlyFlags(flags, kInstantiateFlags)) return CUDA_ERROR_INVALID_VALUE;
   Instantiation how{InstantiateForm::kWithFlags};
   how.flags = flags;
   return Instantiate(exec, graph, &how);

@@ -99,6 +99,8 @@ CUresult InPieces(const CUgraphNode* from, const CUgraphNode* to, const CUgraphE
 // Ends a graph or a node, and every handle that goes with it.
 template <class T>
 CUresult Destroy(Op op, T handle) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = NeedContext()) return result;
   const Object* object = Find(handle);
   if (object == nullptr) return CUDA_ERROR_INVALID_VALUE;

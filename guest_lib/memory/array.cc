@@ -39,21 +39,6 @@ CUresult Destroy(Whole whole) {
 using namespace causeway;
 using namespace causeway::guest;
 
-namespace {
-
-// The driver looks for a capture in the stream before it looks at what to map, so that is the answer to what never
-// reaches it, too. The first form of a batch of no operations asks: no capture takes it either, and it ends the
-// capture as well.
-CUresult InCapture(CUstream stream, CUresult otherwise) {
-  if (!AnyCapture()) return otherwise;
-  const CUresult asked = Wait<Op::cuStreamBatchMemOp>(stream, 0u, nullptr, 0u);
-  const bool captured =
-      asked == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED || asked == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-  return captured ? asked : otherwise;
-}
-
-}  // namespace
-
 extern "C" {
 
 CUresult cuArrayDestroy(CUarray array) {
@@ -82,7 +67,9 @@ CUresult cuMemMapArrayAsync(CUarrayMapInfo* maps, unsigned int count, CUstream s
     result = Wait<Op::cuMemMapArrayAsync>(maps + done, now, stream);
     done += now;
   } while (result == CUDA_SUCCESS && done < count);
-  return result == CUDA_ERROR_INVALID_VALUE ? InCapture(stream, result) : result;
+  return result == CUDA_ERROR_INVALID_VALUE
+             ? AnswerBesideCaptures(result, CaptureRule::kOutsideCaptures, stream)
+             : result;
 }
 
 }  // extern "C"

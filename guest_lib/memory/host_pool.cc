@@ -161,6 +161,7 @@ CUresult DefaultHostPool(CUmemoryPool* pool, const CUmemLocation& location) {
   properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
   properties.location = location;
   CUmemoryPool made = nullptr;
+  const RelaxedCaptures relaxed;  // natively there is one from the beginning
   if (const CUresult result = CreateHostPool(&made, properties)) return result;
   const std::lock_guard lock(all.mutex);
   *pool = all.defaults[node] = made;

@@ -24,13 +24,21 @@ CUresult CheckType(CUmemAllocationType type) {
   return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+// Of the node of the calling thread there is no pool, whatever the type.
+CUresult CheckPoolOf(const CUmemLocation* location, CUmemAllocationType type) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  const bool here = location != nullptr && location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
+  return here ? CUDA_ERROR_NOT_SUPPORTED : CheckType(type);
+}
+
 }  // namespace
 
 extern "C" {
 
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
   if (const CUresult result = InitialisedOrError()) return result;
-  if (pool == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (pool == nullptr || properties == nullptr)
+    return AnswerBesideCaptures(CUDA_ERROR_INVALID_VALUE, CaptureRule::kUnsafe);
   return IsOnHost(properties->location) ? CreateHostPool(pool, *properties)
                                         : Wait<Op::cuMemPoolCreate>(pool, properties);
 }
@@ -43,20 +51,20 @@ CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
 }
 
 CUresult cuMemGetDefaultMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
-  if (const CUresult result = CheckType(type)) return result;
+  if (const CUresult result = CheckPoolOf(location, type)) return result;
   return pool != nullptr && IsHostPlace(location, type)
              ? DefaultHostPool(pool, *location)
              : Wait<Op::cuMemGetDefaultMemPool>(pool, location, type);
 }
 
 CUresult cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
-  if (const CUresult result = CheckType(type)) return result;
+  if (const CUresult result = CheckPoolOf(location, type)) return result;
   return pool != nullptr && IsHostPlace(location, type) ? CurrentHostPool(pool, *location)
                                                         : Wait<Op::cuMemGetMemPool>(pool, location, type);
 }
 
 CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool pool) {
-  if (const CUresult result = CheckType(type)) return result;
+  if (const CUresult result = CheckType(type)) return AnswerBesideCaptures(result, CaptureRule::kUnsafe);
   if (IsHostPlace(location, type)) return SetCurrentHostPool(*location, pool);
   // No pool is of managed memory, since such pools cannot be made.
   if (IsHostPool(pool) || type == CU_MEM_ALLOCATION_TYPE_MANAGED) return CUDA_ERROR_INVALID_VALUE;

@@ -150,11 +150,11 @@ CUresult cuStreamGetFlags(CUstream stream, unsigned int* flags) {
 }
 
 CUresult cuStreamGetPriority(CUstream stream, int* priority) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  if (priority == nullptr) return CUDA_ERROR_INVALID_VALUE;
   Object* object;
   if (const CUresult result = FindStream(stream, &object)) return result;
-  if (object == nullptr && priority == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult refused = CaptureRefusal(CaptureRule::kInStream, stream)) return refused;
-  if (priority == nullptr) return CUDA_ERROR_INVALID_VALUE;
   *priority = object != nullptr ? object->number : 0;
   return CUDA_SUCCESS;
 }
@@ -163,6 +163,7 @@ CUresult cuStreamGetId(CUstream stream, unsigned long long* id) {
   if (id == nullptr) return CUDA_ERROR_INVALID_VALUE;
   uint64_t value = 0;
   if (const CUresult result = StreamId(stream, &value)) return result;
+  if (const CUresult refused = CaptureRefusal(CaptureRule::kOutsideCaptures, stream)) return refused;
   *id = value;
   return CUDA_SUCCESS;
 }

@@ -260,9 +260,9 @@ constexpr bool LaunchAttributeIsFlat(CUlaunchAttributeID id) {
   return id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT && id != CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
 }
 
-// A const CUlaunchAttributeValue* for the attribute that parameter I names; the value goes to the host. `other`: what the driver
-// answers to an attribute with a handle in it.
-template <size_t I, CUresult other = CUDA_ERROR_NOT_SUPPORTED>
+// A const CUlaunchAttributeValue* for the attribute that parameter I names; the value goes to the host. Streams and nodes have no
+// attribute with a handle in it.
+template <size_t I>
 struct InLaunchAttribute : NoReply {
   template <class P>
   struct Held : GoesToHost {
@@ -270,13 +270,13 @@ struct InLaunchAttribute : NoReply {
     CUlaunchAttributeValue value{};
     static void Send(auto&, Writer& w, P p, const auto& args) {
       if (p == nullptr) return w.Fail(CUDA_ERROR_INVALID_VALUE);
-      if (!LaunchAttributeIsFlat(std::get<I>(args))) return w.Fail(other);
+      if (!LaunchAttributeIsFlat(std::get<I>(args))) return w.Fail(CUDA_ERROR_INVALID_VALUE);
       w.Put(*p);
     }
     void Load(auto&, Reader& r) { value = r.Get<CUlaunchAttributeValue>(); }
     P Arg(Writer& w, const auto& held) {
       const CUlaunchAttributeID id = std::get<I>(held).value;
-      if (!LaunchAttributeIsFlat(id)) w.Fail(other);
+      if (!LaunchAttributeIsFlat(id)) w.Fail(CUDA_ERROR_INVALID_VALUE);
       if (const CUresult refusal = AdmitLaunchAttribute(id, value); refusal != CUDA_SUCCESS) w.Fail(refusal);
       return &value;
     }
@@ -292,11 +292,11 @@ struct OutLaunchAttribute : Replies {
     CUlaunchAttributeValue value{};
     static void Send(auto&, Writer& w, P p, const auto& args) {
       if (p == nullptr) return w.Fail(CUDA_ERROR_INVALID_VALUE);
-      if (!LaunchAttributeIsFlat(std::get<I>(args))) w.Fail(CUDA_ERROR_NOT_SUPPORTED);
+      if (!LaunchAttributeIsFlat(std::get<I>(args))) w.Fail(CUDA_ERROR_INVALID_VALUE);
     }
     static void Receive(auto&, Reader& r, P p, const auto&) { *p = r.Get<CUlaunchAttributeValue>(); }
     P Arg(Writer& w, const auto& held) {
-      if (!LaunchAttributeIsFlat(std::get<I>(held).value)) w.Fail(CUDA_ERROR_NOT_SUPPORTED);
+      if (!LaunchAttributeIsFlat(std::get<I>(held).value)) w.Fail(CUDA_ERROR_INVALID_VALUE);
       return &value;
     }
     void Reply(auto&, Writer& w) { w.Put(value); }

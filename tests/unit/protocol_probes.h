@@ -442,8 +442,8 @@ struct Probe<OutAttribute<I>> : NoInputs {
     Append(to, p, AttributeBytes(std::get<I>(args)));
   }
 };
-template <size_t I, CUresult other>
-struct Probe<InLaunchAttribute<I, other>> : Probe<InOne> {
+template <size_t I>
+struct Probe<InLaunchAttribute<I>> : Probe<InOne> {
   template <size_t Index, class P>
   static void Make(Bench& bench, P& p, auto& args) {
     std::get<I>(args) = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;

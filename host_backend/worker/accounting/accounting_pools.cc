@@ -3,8 +3,10 @@
 // the launches of graphs need. The driver says how much it is; under a limit the bytes that a call may add
 // are reserved first, and what it did add is settled against them.
 #include <algorithm>
+#include <optional>
 
 #include "host_backend/worker/accounting/accounting.h"
+#include "host_backend/worker/driver/capture.h"
 #include "host_backend/worker/driver/host_nodes.h"
 
 namespace causeway::host {
@@ -16,12 +18,17 @@ uint64_t RoundUp(uint64_t bytes) {
   return (std::min(bytes, uint64_t{1} << 62) + kGranularity - 1) / kGranularity * kGranularity;
 }
 
+// To ask is what captures forbid a program, and breaks them.
 uint64_t PoolBytes(CUmemoryPool pool, CUmemPool_attribute attribute) {
+  std::optional<RelaxedMode> relaxed;
+  if (Captures::Any()) relaxed.emplace();
   cuuint64_t bytes = 0;
   return TheDriver().cuMemPoolGetAttribute(pool, attribute, &bytes) == CUDA_SUCCESS ? bytes : 0;
 }
 
 uint64_t GraphBytes(CUdevice device, CUgraphMem_attribute attribute) {
+  std::optional<RelaxedMode> relaxed;
+  if (Captures::Any()) relaxed.emplace();
   cuuint64_t bytes = 0;
   return TheDriver().cuDeviceGetGraphMemAttribute(device, attribute, &bytes) == CUDA_SUCCESS ? bytes : 0;
 }

@@ -40,6 +40,23 @@ class Captures {
 // A worker has one session.
 Captures& TheCaptures();
 
+// While one lives, the calling thread has the relaxed mode: calls that the worker makes for itself neither are refused for the sake
+// of the program's captures nor break them. The guest's counterpart is RelaxedCaptures.
+class RelaxedMode {
+ public:
+  RelaxedMode() { Exchange(); }
+  ~RelaxedMode() { Exchange(); }
+  RelaxedMode(const RelaxedMode&) = delete;
+  RelaxedMode& operator=(const RelaxedMode&) = delete;
+
+ private:
+  void Exchange() {
+    const Driver& driver = TheDriver();
+    if (Has(driver.cuThreadExchangeStreamCaptureMode)) driver.cuThreadExchangeStreamCaptureMode(&mode_);
+  }
+  CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
 // Puts the guards that see captures begin.
 void WatchCaptures(Driver& driver);
 

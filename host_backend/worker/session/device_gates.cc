@@ -120,15 +120,13 @@ bool DeviceGates::Door::Register() {
   if (refused != 0 && now - refused < kRegisterAgainNs) return false;
   const Driver& driver = TheDriver();
   CUcontext context = nullptr;
-  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-  driver.cuThreadExchangeStreamCaptureMode(&mode);
+  const RelaxedMode relaxed;
   driver.cuCtxGetCurrent(&context);
   const CUresult result =
       context == nullptr
           ? CUDA_ERROR_INVALID_CONTEXT
           : driver.cuMemHostRegister_v2(&page, sizeof page,
                                         CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
-  driver.cuThreadExchangeStreamCaptureMode(&mode);
   if (result == CUDA_SUCCESS) {
     gates.registered_.store(context, std::memory_order_release);
   } else {

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <string>
 
+#include "host_backend/worker/driver/capture.h"
 #include "ivshmem_ring/protocol/operation.h"
 #include "ivshmem_ring/system/futex.h"
 #include "ivshmem_ring/transport/waiter.h"
@@ -32,10 +33,8 @@ MaybeResult AwaitPostedCopies(auto more) {
   constexpr auto kPatience = std::chrono::seconds(2);  // what came in between may hold them up
   constexpr int kSpins = 64;
   const Driver& driver = TheDriver();
-  if (!HasAll(driver.cuStreamQuery, driver.cuThreadExchangeStreamCaptureMode)) return CUDA_SUCCESS;
-  // Asking must not end a capture that another thread has begun meanwhile.
-  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-  driver.cuThreadExchangeStreamCaptureMode(&mode);
+  if (!Has(driver.cuStreamQuery)) return CUDA_SUCCESS;
+  const RelaxedMode relaxed;  // another thread may have begun a capture meanwhile
   const auto end = Clock::now() + kPatience;
   bool interrupted = false;
   CUresult result = driver.cuStreamQuery(nullptr);
@@ -44,7 +43,6 @@ MaybeResult AwaitPostedCopies(auto more) {
     if (tries > kSpins) sched_yield();
     result = driver.cuStreamQuery(nullptr);
   }
-  driver.cuThreadExchangeStreamCaptureMode(&mode);
   if (interrupted) return MaybeResult();
   return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
 }
