@@ -12,7 +12,7 @@ import re
 import sys
 
 BEGIN, END = "<!-- support-table:begin -->", "<!-- support-table:end -->"
-ROW = re.compile(r"(CALL|POST|GUEST|CUSTOM|LOCAL|ALIAS|PER_THREAD|REFUSE)\((cu\w+)(?:, k[A-Z]\w+(?: \| k\w+)*)?(?:, (.*))?\)$")
+ROW = re.compile(r"(CALL|GUEST|CUSTOM|LOCAL|ALIAS|PER_THREAD|REFUSE)\((cu\w+)(?:, k[A-Z]\w+(?: \| k\w+)*)?(?:, (.*))?\)$")
 
 # Row files in the order of the table; a name of the per-thread default stream counts where its plain form does.
 AREAS = {
@@ -24,7 +24,7 @@ AREAS = {
     "interop": "other drivers, displays, processes", "legacy": "CUDA 3.1's 32-bit forms",
 }
 SAME_AREA = {"graph_refused": "graph"}
-COLUMNS = {"LOCAL": 0, "POST": 1, "CALL": 2, "GUEST": 3, "CUSTOM": 3, "REFUSE": 4}
+COLUMNS = {"LOCAL": 0, "CALL": 1, "GUEST": 2, "CUSTOM": 2, "REFUSE": 3}
 NAMES_SHOWN = 3
 
 
@@ -63,7 +63,7 @@ def area_lines(rows):
         area, kind = resolve(rows, name)
         counts[area][COLUMNS[kind]] += 1
     totals = [sum(column) for column in zip(*counts.values())]
-    lines = ["| area | in the guest | posted | waits | by hand | refused |", "|---|---:|---:|---:|---:|---:|"]
+    lines = ["| area | in the guest | waits | by hand | refused |", "|---|---:|---:|---:|---:|"]
     for area, numbers in counts.items():
         lines.append(f"| {AREAS[area]} | " + " | ".join(str(number or "") for number in numbers) + " |")
     lines.append(f"| **all {len(rows)} names** | " + " | ".join(f"**{total}**" for total in totals) + " |")

@@ -16,10 +16,6 @@ struct Row<op, CUresult (*)(P...)> {
     Remote remote;
     return AnswerOfRow<op>(RowShape<op>::Wait(remote, op, p...), p...);
   }
-  static CUresult Post(P... p) {
-    Remote remote;
-    return RowShape<op>::Post(remote, op, p...);
-  }
 };
 
 template <class F>
@@ -90,7 +86,6 @@ using namespace causeway::guest;
       ":\n\tjmp *causeway_entry_" #fn "(%rip)\n.size " #fn ", . - " #fn "\n.popsection\n");
 
 #define CALL(fn, ...) ENTRY(fn, &Row<Op::fn, decltype(&::fn)>::Wait)
-#define POST(fn, ...) ENTRY(fn, &Row<Op::fn, decltype(&::fn)>::Post)
 #define GUEST(fn, ...)
 #define CUSTOM(fn, ...)
 #define LOCAL(fn)

@@ -59,6 +59,7 @@ CUresult cuTensorMapEncodeIm2col(CUtensorMap* map, CUtensorMapDataType type, cuu
                                  const cuuint32_t* element_strides, CUtensorMapInterleave interleave,
                                  CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
                                  CUtensorMapFloatOOBfill fill) {
+  if (const CUresult result = NeedContext()) return result;
   TensorMapBody body{};
   if (map == nullptr || lower == nullptr || upper == nullptr || rank < 3) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = Fill(&body, type, rank, address, dimensions, strides, element_strides,
@@ -77,6 +78,7 @@ CUresult cuTensorMapEncodeIm2colWide(CUtensorMap* map, CUtensorMapDataType type,
                                      const cuuint32_t* element_strides, CUtensorMapInterleave interleave,
                                      CUtensorMapIm2ColWideMode mode, CUtensorMapSwizzle swizzle,
                                      CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
+  if (const CUresult result = NeedContext()) return result;
   TensorMapBody body{};
   if (map == nullptr || rank < 3) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = Fill(&body, type, rank, address, dimensions, strides, element_strides,

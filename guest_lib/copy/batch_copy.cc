@@ -54,11 +54,11 @@ CUresult CheckBatchStream(CUstream stream) {
 }
 
 CUresult CheckBatchContext(CUstream stream) {
-  if (NeedContext() != CUDA_SUCCESS) return CUDA_ERROR_INVALID_VALUE;
+  if (NeedContext() != CUDA_SUCCESS) return CUDA_ERROR_INVALID_VALUE;  // of a batch, not INVALID_CONTEXT
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-  const bool captures = AnyCapture() && cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
-                        status != CU_STREAM_CAPTURE_STATUS_NONE;
-  return captures ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
+  if (!AnyCapture() || ResolvedStream(stream).error() != CUDA_SUCCESS) return CUDA_SUCCESS;
+  if (const CUresult asked = cuStreamIsCapturing(stream, &status)) return asked;
+  return status != CU_STREAM_CAPTURE_STATUS_NONE ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS;
 }
 
 CUresult CheckBatch(const Batch& batch, CUstream stream) {
@@ -154,7 +154,7 @@ CUresult Place(const CUmemcpy3DOperand& operand, const CUextent3D& extent, size_
   return CUDA_SUCCESS;
 }
 
-bool IsNothing(const CUDA_MEMCPY3D_BATCH_OP& op) {
+bool IsWrong(const CUDA_MEMCPY3D_BATCH_OP& op) {
   const CUextent3D& extent = op.extent;
   return extent.width == 0 || extent.height == 0 || extent.depth == 0 || !IsAccessOrder(op.srcAccessOrder);
 }
@@ -191,7 +191,9 @@ CUresult CopyBoxes(size_t count, const CUDA_MEMCPY3D_BATCH_OP* ops, size_t* fail
   if (const CUresult result = CheckBatchStream(stream)) return result;
   if (count == 0 || ops == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   for (size_t i = 0; i < count; ++i) {
-    if (IsNothing(ops[i])) return CUDA_ERROR_INVALID_VALUE;
+    if (!IsWrong(ops[i])) continue;
+    if (failed != nullptr) *failed = i;
+    return CUDA_ERROR_INVALID_VALUE;
   }
   if (const CUresult result = CheckBatchContext(stream)) return result;
   for (size_t i = 0; i < count; ++i) {

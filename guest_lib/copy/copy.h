@@ -36,7 +36,7 @@ inline CUresult BeginPeerCopy(CUstream stream) {
 inline CUresult AnswerCopy(CUresult own, CUstream stream, CopyForm form) {
   return form == CopyForm::kAsynchronous ? AnswerBesideCaptures(own, CaptureRule::kInStream, stream) : own;
 }
-// The same for one that has no arguments.
+// The same for one whose description or address is null.
 inline CUresult RefuseCopy(CUstream stream, CopyForm form) {
   const WithContextOf scope(stream);
   if (const CUresult result = BeginCopy(stream, form)) return result;

@@ -89,7 +89,6 @@ CUresult FetchDot(CUgraph graph, unsigned flags, uint64_t first, std::string* te
   return call.reader().error();
 }
 
-// Posted, unless the driver may refuse the launch at once: what the graph allocates must have been freed.
 // The driver looks at the flags first, then for a context, then at captures: of the stream to which it uploads, or otherwise
 // whether they forbid the call.
 CUresult InstantiateWithParams(CUgraphExec* exec, CUgraph graph, Instantiation* how) {
@@ -103,6 +102,7 @@ CUresult InstantiateWithParams(CUgraphExec* exec, CUgraph graph, Instantiation* 
   return Instantiate(exec, graph, how);
 }
 
+// Posted, unless the driver may refuse the launch at once: what the graph allocates must have been freed.
 CUresult Launch(CUgraphExec exec, const Object* object, CUstream stream) {
   return object == nullptr || object->flags != 0 ? Wait<Op::cuGraphLaunch>(exec, stream)
                                                  : Post<Op::cuGraphLaunch>(exec, stream);

@@ -60,6 +60,8 @@ CUresult cuMipmappedArrayGetLevel(CUarray* level, CUmipmappedArray array, unsign
 CUresult cuMemMapArrayAsync(CUarrayMapInfo* maps, unsigned int count, CUstream stream) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (maps == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
+  const WithContextOf scope(stream);
+  if (const CUresult result = NeedContext()) return result;
   unsigned done = 0;
   CUresult result;
   do {

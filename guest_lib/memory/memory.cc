@@ -208,20 +208,28 @@ void FreeMemoryOf(const Object* context) {
   std::erase_if(allocations, [context](const auto& entry) { return entry.second.context == context; });
 }
 
+// The context of the memory at that address, for calls that need none to be current, where none is. Memory of a green context
+// that has ended belongs to its device. Null: the thread has a context, or the memory is nobody's.
+Object* OwnerOf(uint64_t address) {
+  if (CurrentContextObject() != nullptr) return nullptr;
+  DeviceAllocation device;
+  HostAllocation host;
+  Object* owner = nullptr;
+  if (FindAllocation(address, &device)) {
+    owner = device.context;
+  } else if (FindHost(address, &host)) {
+    owner = host.context;
+  }
+  const bool ended = owner != nullptr && !ContextOf(owner).active.load();
+  return ended ? PrimaryContext(ContextOf(owner).device) : owner;
+}
+
 [[gnu::constructor]] void SetHooks() {
   hooks.context_ends = EndRegistrationsOf;
   hooks.context_ended = FreeMemoryOf;
 }
 
 }  // namespace
-
-// The context of the memory at that address, for calls that need none to be current; null: it is nobody's.
-static Object* OwnerOf(uint64_t address) {
-  DeviceAllocation device;
-  HostAllocation host;
-  if (FindAllocation(address, &device)) return device.context;
-  return FindHost(address, &host) ? host.context : nullptr;
-}
 
 BoxSide SideOf(const CUDA_MEMCPY3D& box, bool source) {
   const size_t x = source ? box.srcXInBytes : box.dstXInBytes, y = source ? box.srcY : box.dstY;
@@ -276,10 +284,11 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, s
 
 CUresult cuMemFree_v2(CUdeviceptr address) {
   if (const CUresult result = InitialisedOrError()) return result;
-  if (address == 0) return AnswerBesideCaptures(CUDA_SUCCESS, CaptureRule::kUnsafe);
   const WithContextOf scope(OwnerOf(address));
-  if (NeedContext() != CUDA_SUCCESS)
-    return AnswerBesideCaptures(CUDA_ERROR_INVALID_VALUE, CaptureRule::kUnsafe);
+  if (address == 0 || NeedContext() != CUDA_SUCCESS) {
+    if (const CUresult result = CheckSend()) return result;
+    return AnswerBesideCaptures(address == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE, CaptureRule::kUnsafe);
+  }
   HostAllocation managed;
   if (FindManaged(address, &managed) && managed.address == address) return FreeManaged(managed);
   if (const auto freed = FreeToHostPoolNow(address)) return *freed;

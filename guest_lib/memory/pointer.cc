@@ -89,7 +89,6 @@ CUresult Store(void* data, T value) {
   return CUDA_SUCCESS;
 }
 
-// Sizes by attribute: facts of the driver's interface, measured.
 // Of a list the driver refuses one that it does not know, whatever it would answer to others.
 bool IsAttribute(CUpointer_attribute attribute) {
   return attribute >= CU_POINTER_ATTRIBUTE_CONTEXT &&
@@ -97,6 +96,7 @@ bool IsAttribute(CUpointer_attribute attribute) {
          attribute != CU_POINTER_ATTRIBUTE_P2P_TOKENS;
 }
 
+// Sizes by attribute: facts of the driver's interface, measured.
 CUresult Answer(void* data, CUpointer_attribute attribute, const Pointer& pointer) {
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:

@@ -64,7 +64,8 @@ CUresult cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAlloc
 }
 
 CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool pool) {
-  if (const CUresult result = CheckType(type)) return AnswerBesideCaptures(result, CaptureRule::kUnsafe);
+  if (const CUresult result = CheckPoolOf(location, type))
+    return AnswerBesideCaptures(result, CaptureRule::kUnsafe);
   if (IsHostPlace(location, type)) return SetCurrentHostPool(*location, pool);
   // No pool is of managed memory, since such pools cannot be made.
   if (IsHostPool(pool) || type == CU_MEM_ALLOCATION_TYPE_MANAGED) return CUDA_ERROR_INVALID_VALUE;

@@ -43,6 +43,12 @@ BlockingWaits::BlockingWaits(bool asked) {
   if (asked || context) ThisThread().blocking_waits = true;
 }
 
+bool WithContextOf::Push(Object* context) {
+  if (context == nullptr || !ContextOf(context).active.load(std::memory_order_relaxed)) return false;
+  ThisThread().contexts.push_back(context);
+  return true;
+}
+
 bool WithContextOf::Push(CUstream stream) {
   const Object* object = Find(stream);
   if (object == nullptr || object->context == nullptr) return false;

@@ -93,10 +93,8 @@ inline Object* CurrentContextObject() {
 class WithContextOf {
  public:
   explicit WithContextOf(CUstream stream) : pushed_(ThisThread().contexts.empty() && Push(stream)) {}
-  // The same for work on memory, or anything else, of that context; null: it has none.
-  explicit WithContextOf(Object* context) : pushed_(ThisThread().contexts.empty() && context != nullptr) {
-    if (pushed_) ThisThread().contexts.push_back(context);
-  }
+  // The same for work on memory, or anything else, of that context. Null, or a context that has ended: none.
+  explicit WithContextOf(Object* context) : pushed_(ThisThread().contexts.empty() && Push(context)) {}
   ~WithContextOf() {
     if (pushed_) ThisThread().contexts.pop_back();
   }
@@ -104,6 +102,7 @@ class WithContextOf {
   WithContextOf& operator=(const WithContextOf&) = delete;
 
  private:
+  static bool Push(Object* context);
   static bool Push(CUstream stream);  // false for the default streams, which have no context of their own
   const bool pushed_;
 };

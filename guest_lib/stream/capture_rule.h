@@ -4,7 +4,7 @@
 // breaks the captures that it disturbs. Calls that reach the driver get that from it; refusals and answers that are found
 // here get it from these functions. The rules of the calls were read off 580.159: tests/differential/README.md.
 //
-// Threads: any; both send messages while a stream captures, and cost one load otherwise.
+// Threads: any. AskCaptures sends messages; the other two do so while a stream captures, and cost one load otherwise.
 #pragma once
 #include "guest_lib/session/captures.h"
 #include "ivshmem_ring/protocol/driver_api.h"

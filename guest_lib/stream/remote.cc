@@ -21,12 +21,13 @@ CUresult AskCaptures(CaptureRule rule, CUstream stream) {
   if (rule == CaptureRule::kUnsafe) return CheckUnsafeCall();
   const WithContextOf scope(stream);
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (ResolvedStream(stream).error() != CUDA_SUCCESS) return CUDA_SUCCESS;  // the call itself says so
   const CUresult asked = Wait<Op::cuStreamIsCapturing>(stream, &status);
   if (asked == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
     BreakCapturesBesideLegacy(stream);
     return asked;
   }
-  if (asked != CUDA_SUCCESS) return CUDA_SUCCESS;  // no such stream: the call itself says so
+  if (asked != CUDA_SUCCESS) return asked;  // perhaps of an earlier call, which is told once
   if (status == CU_STREAM_CAPTURE_STATUS_NONE) {
     const bool unsafe = rule == CaptureRule::kAllocates || rule == CaptureRule::kUnsafeOutsideCaptures;
     return unsafe ? CheckUnsafeCall() : CUDA_SUCCESS;

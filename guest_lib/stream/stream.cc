@@ -190,7 +190,9 @@ CUresult cuStreamGetDevice(CUstream stream, CUdevice* device) {
   if (const CUresult result = ContextOfStream(stream, &context)) return result;
   if (const CUresult refused = CaptureRefusal(CaptureRule::kOutsideCaptures, stream)) return refused;
   if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *device = ContextOf(Find(context)).device;
+  const Object* object = Find(context);
+  if (object == nullptr) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+  *device = ContextOf(object).device;
   return CUDA_SUCCESS;
 }
 

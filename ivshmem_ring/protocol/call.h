@@ -20,7 +20,6 @@ constexpr uint64_t Fnv1a(std::string_view text) {
 // The number in front counts changes of the bodies of the session's own messages.
 #define OPERATION(name, text, ...) "S" #name #__VA_ARGS__
 #define CALL(...) "C" #__VA_ARGS__
-#define POST(...) "P" #__VA_ARGS__
 #define GUEST(...) "G" #__VA_ARGS__
 #define CUSTOM(...) "X" #__VA_ARGS__
 inline constexpr uint64_t kApiHash = Fnv1a("13"
@@ -37,7 +36,6 @@ struct RowOf;
   struct RowOf<Op::fn> {                                            \
     using Type = Shape<decltype(&::fn) __VA_OPT__(, ) __VA_ARGS__>; \
   };
-#define POST CALL
 #define GUEST CALL
 #include "ivshmem_ring/calls.def"
 template <Op op>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How one parameter of a driver call travels. A row of the kind CALL, POST or GUEST (ivshmem_ring/calls.def)
+// How one parameter of a driver call travels. A row of the kind CALL or GUEST (ivshmem_ring/calls.def)
 // names one direction for each parameter; the parameter's type P comes from cuda.h. ivshmem_ring/README.md
 // lists all directions.
 //
@@ -31,7 +31,7 @@
 
 namespace causeway {
 
-// The base of directions of which nothing comes back. An asynchronous call (POST) has no others.
+// The base of directions of which nothing comes back. A call that is posted has no others.
 struct NoReply {
   static constexpr bool kReplies = false;
 };

@@ -13,7 +13,6 @@ const char* OpName(uint16_t op) {
 #define OPERATION(name, text, ...) NAMED(name, text)
 #include "ivshmem_ring/operations.def"
 #define CALL(fn, ...) NAMED(fn, #fn)
-#define POST CALL
 #define GUEST CALL
 #define CUSTOM CALL
 #include "ivshmem_ring/calls.def"

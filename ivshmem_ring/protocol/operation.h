@@ -16,7 +16,6 @@ enum class Op : uint16_t {
 #include "ivshmem_ring/operations.def"
   kFirstRow = 32,
 #define CALL(fn, ...) fn,
-#define POST CALL
 #define GUEST CALL
 #define CUSTOM CALL
 #include "ivshmem_ring/calls.def"
@@ -73,7 +72,7 @@ inline constexpr Traits kPrintsOutput{1u << 12};
 // Copies between host and device are the copy engines' work, which is beside that of others.
 inline constexpr Traits kSubmits{1u << 13};
 // What the driver looks at before it looks at a call's arguments, as was seen with version 580; of most calls it is not known, or makes no
-// difference. The guest asks for it when arguments were refused before the driver saw them (guest_lib/stream/remote.h).
+// difference. The guest asks for it when the answer is INVALID_VALUE, which may have been found before the driver was called (guest_lib/stream/remote.h).
 // A current context; the capture of the call's stream; whether a capture forbids the call (guest_lib/stream/capture_rule.h).
 inline constexpr Traits kContextFirst{1u << 14};
 inline constexpr Traits kCaptureFirst{1u << 15};
@@ -88,7 +87,6 @@ inline constexpr auto kTable = [] {
 #define OPERATION(name, text, ...) table[static_cast<size_t>(Op::name)] = OfRow(__VA_ARGS__).bits();
 #include "ivshmem_ring/operations.def"
 #define CALL(fn, meaning, ...) table[static_cast<size_t>(Op::fn)] = OfRow(meaning).bits();
-#define POST CALL
 #define GUEST CALL
 #define CUSTOM CALL
 #include "ivshmem_ring/calls.def"

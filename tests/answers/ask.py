@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Asks the CUDA driver some 1,400 questions in each of 14 states of captures and contexts, natively and through Causeway, and
-compares the answers: each call's result, and what has become of the capture.
+compares the answers: each call's result, what has become of the capture, and what else the question noted.
 
 Usage: ask.py --program PROGRAM --guest COMMAND [--native COMMAND | --recorded FILE] [--stand-in COMMAND] [--write FILE] [--jobs N]
 
 A COMMAND comes before the program; "" is none. Without --native the answers of FILE are held to be right: what NVIDIA's library answered on
-a GPU host, as --write left it. There is no GPU of NVIDIA's below the guest then, but what --stand-in is: where the guest answers as
+a GPU host, as --write left it (without what was noted). There is no GPU of NVIDIA's below the guest then, but what --stand-in is: where the guest answers as
 the stand-in does by itself, the difference is the stand-in's, and is counted apart. explained.txt has what is known to differ, with
 the reason. A question that ends the process on either side is compared with nothing. Exits 1 when anything else differs.
 """
@@ -40,7 +40,7 @@ def ask_state(command, program, state):
         for line in lines:
             words = line.split("|")
             if len(words) == 5 and words[0] == state:
-                answers[words[1]] = (words[2], words[3])
+                answers[words[1]] = tuple(words[2:])
         if lines and lines[-1] == "end":
             return answers
         begun = [line.split(" ", 2) for line in told.splitlines() if line.startswith("at ")]
@@ -61,7 +61,7 @@ def write(answers, path):
     """A line for each question: question | result capture: states | ..."""
     of_question = collections.defaultdict(lambda: collections.defaultdict(list))
     for (state, question), answer in answers.items():
-        of_question[question][" ".join(answer)].append(state)
+        of_question[question][" ".join(answer[:2])].append(state)
     lines = [" | ".join([question, *(f"{answer}: {' '.join(states)}" for answer, states in each.items())])
              for question, each in of_question.items()]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -84,15 +84,20 @@ def read_explained():
     return [tuple(line.split(" | ")) for line in lines if line and not line.startswith("#")]
 
 
+def same(one, other):
+    """What was noted is compared where both sides have it."""
+    return all(a == b for a, b in zip(one, other))
+
+
 def compare(right, guest, stand_in, explained):
     counts, kinds = collections.Counter(), collections.defaultdict(list)
-    for key, answer in guest.items():
-        wanted = right.get(key, ENDED)
+    for key in sorted(guest.keys() | right.keys()):
+        answer, wanted = guest.get(key, ("not asked",)), right.get(key, ("not recorded",))
         if ENDED in (answer, wanted):
             counts["compared with nothing"] += 1
-        elif answer == wanted:
+        elif same(answer, wanted):
             counts["the same"] += 1
-        elif stand_in.get(key) == answer:
+        elif same(stand_in.get(key, ENDED), answer):
             counts["the stand-in's own"] += 1
         elif any(key[1].startswith(begin) for begin, _ in explained):
             counts["explained"] += 1

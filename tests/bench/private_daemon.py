@@ -13,13 +13,16 @@ class PrivateDaemon:
     def __init__(self, build, driver=None, kind="local", bound=()):
         """`kind`: local, tcp or tls; `bound`: words in front of the command, as of taskset."""
         words = [*bound, build / "host_backend/causeway", "run", *([] if kind == "local" else [f"--{kind}"]),
-                 *(["--driver", driver] if driver else []), "--", "sh", "-c", "env; echo; read line"]
+                 *(["--driver", driver] if driver else []), "--", "sh", "-c", "env -0; echo; read line"]
         self.process = subprocess.Popen([str(word) for word in words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.pid, self.environment = self.process.pid, {}
+        text = ""  # values may have several lines
         for line in iter(self.process.stdout.readline, ""):
-            if line == "\n":
+            text += line
+            if text.endswith("\0\n"):
                 break
-            name, _, value = line.rstrip("\n").partition("=")
+        for each in text.split("\0"):
+            name, _, value = each.partition("=")
             if name.startswith("CAUSEWAY") or name == "LD_LIBRARY_PATH":
                 self.environment[name] = value
         if not {"CAUSEWAY", "LD_LIBRARY_PATH"} <= self.environment.keys():

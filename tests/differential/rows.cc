@@ -90,7 +90,6 @@ std::vector<Row> MakeRows() {
   rows.push_back(              \
       MakeRow(#fn, refused, Signature<decltype(&::fn)>::kTypes, uses, &Signature<decltype(&::fn)>::Invoke));
 #define CALL(fn, ...) ROW(fn, false, UsesOf<RowShape<Op::fn>>::kUses)
-#define POST CALL
 #define GUEST CALL
 #define CUSTOM(fn, ...) ROW(fn, false, std::span<const Use>())
 #define LOCAL CUSTOM

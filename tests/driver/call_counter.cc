@@ -21,7 +21,6 @@ namespace {
 
 enum Row : size_t {
 #define CALL(fn, ...) kRow_##fn,
-#define POST CALL
 #define GUEST CALL
 #define CUSTOM CALL
 #define LOCAL CALL
@@ -34,7 +33,6 @@ enum Row : size_t {
 
 const char* const kNames[kRows] = {
 #define CALL(fn, ...) #fn,
-#define POST CALL
 #define GUEST CALL
 #define CUSTOM CALL
 #define LOCAL CALL
@@ -112,7 +110,6 @@ struct Counted<row, CUresult (*)(P...)> {
   }                                                                                                      \
   asm(".pushsection .text\n.globl " #fn "\n.type " #fn ", @function\n" #fn ":\n\tjmp *call_counter_" #fn \
       "(%rip)\n.size " #fn ", . - " #fn "\n.popsection\n");
-#define POST CALL
 #define GUEST CALL
 #define CUSTOM CALL
 #define LOCAL CALL

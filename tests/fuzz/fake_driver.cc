@@ -239,7 +239,6 @@ void InstallEntries(host::Driver& driver) {
     driver.fn = &Fake<Name, __VA_ARGS__, decltype(&::fn)>::Call; \
   }
 #define CALL(fn, meaning, ...) ENTRY(fn, kEnds<__VA_ARGS__>)
-#define POST CALL
 #define GUEST CALL
 #define CUSTOM(fn, ...) ENTRY(fn, false)
 #define LOCAL(fn) ENTRY(fn, false)

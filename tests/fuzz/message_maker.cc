@@ -108,7 +108,6 @@ using Maker = void (*)(Input&, Bytes&);
 std::array<Maker, static_cast<size_t>(Op::kCount)> MakersOfRows() {
   std::array<Maker, static_cast<size_t>(Op::kCount)> makers{};
 #define CALL(fn, ...) makers[static_cast<size_t>(Op::fn)] = &BodyOf<RowShape<Op::fn>>::Make;
-#define POST CALL
 #define GUEST CALL
 #include "ivshmem_ring/calls.def"
   return makers;

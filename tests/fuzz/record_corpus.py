@@ -39,7 +39,7 @@ def op_numbers(root):
     numbers = {name: number for number, name in enumerate(names)}
     number = 32
     for include in re.findall(r'#include "(ivshmem_ring/calls/\w+\.def)"', (root / "ivshmem_ring/calls.def").read_text()):
-        for name in re.findall(r"^(?:CALL|POST|GUEST|CUSTOM)\((\w+)", (root / include).read_text(), re.M):
+        for name in re.findall(r"^(?:CALL|GUEST|CUSTOM)\((\w+)", (root / include).read_text(), re.M):
             number += 1
             numbers[name] = number
     return numbers

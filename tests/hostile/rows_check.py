@@ -27,7 +27,7 @@ def declarations(header):
 def main(repository, cuda_h):
     rows = set()
     for path in (repository / "ivshmem_ring/calls").glob("*.def"):
-        rows |= set(re.findall(r"^(?:CALL|POST|GUEST|CUSTOM)\((\w+)", path.read_text(), re.M))
+        rows |= set(re.findall(r"^(?:CALL|GUEST|CUSTOM)\((\w+)", path.read_text(), re.M))
     messages = set(re.findall(r"^OPERATION\((\w+)", (repository / "ivshmem_ring/operations.def").read_text(), re.M))
     table = [line for line in (repository / "docs/hostile_rows.md").read_text().splitlines() if line.startswith("| `")]
     named = [name for line in table for name in re.findall(r"`(\w+)`", line.split("|")[1])]

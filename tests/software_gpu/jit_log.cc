@@ -31,6 +31,9 @@ JitLog::JitLog(const CUjit_option* options, void** values, unsigned count) {
         error_.room = number;
         error_.size = &values[i];
         break;
+      case CU_JIT_MAX_REGISTERS:
+        if (values[i] == nullptr) result_ = CUDA_ERROR_INVALID_VALUE;
+        break;
       case CU_JIT_WALL_TIME:
         wall_time_ = &values[i];
         break;

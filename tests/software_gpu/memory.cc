@@ -3,8 +3,10 @@
 #include "tests/software_gpu/memory.h"
 
 #include <cstring>
+#include <optional>
 
 #include "tests/software_gpu/config.h"
+#include "tests/software_gpu/context.h"
 #include "tests/software_gpu/graph.h"
 #include "tests/software_gpu/stream.h"
 
@@ -99,6 +101,9 @@ CUresult cuMemAllocManaged(CUdeviceptr* dptr, size_t bytesize, unsigned int flag
 CUresult cuMemFree_v2(CUdeviceptr dptr) {
   const AllocationRef allocation = FindAllocation(dptr);
   if (allocation == nullptr) return Initialised(__func__, [&] { return FreeDevice(dptr); });
+  const ContextRef own = CurrentContext() == nullptr ? allocation->context.lock() : nullptr;
+  std::optional<ScopedCurrentContext> scope;
+  if (own != nullptr) scope.emplace(own);
   return InContext(__func__, [&](const ContextRef&) { return FreeDevice(dptr); });
 }
 

@@ -64,7 +64,7 @@ def check_flags(repository, header):
         current.setdefault(match[2], match[1])
     checked = 0
     for name, (kind, rest) in rows.items():
-        if kind not in ("CALL", "POST", "GUEST") or rest is None:
+        if kind not in ("CALL", "GUEST") or rest is None:
             continue
         directions = [direction.strip() for direction in rest.split(",")]
         forms = [form for known in (name, current.get(name)) for form in declared.get(known, []) if len(form) == len(directions)]

@@ -165,8 +165,7 @@ std::unique_ptr<Trial> MakeTrial(uint64_t seed) {
 constexpr Row kRows[] = {
 #define ROW(fn, posted) {#fn, &MakeTrial<RowShape<Op::fn>>, Op::fn, posted},
 #define CALL(fn, ...) ROW(fn, false)
-#define GUEST(fn, ...) ROW(fn, false)
-#define POST(fn, ...) ROW(fn, true)
+#define GUEST(fn, ...) ROW(fn, true)  // where nothing comes back
 #include "ivshmem_ring/calls.def"
 #undef ROW
 };

@@ -14,7 +14,7 @@ import sys
 import rows as reader
 
 # Traits (ivshmem_ring/protocol/operation.h) are passed over: the compiler holds each row to them.
-ROW = re.compile(r"(CALL|POST|GUEST|CUSTOM|LOCAL|ALIAS|PER_THREAD|REFUSE)\((cu\w+)(?:, k[A-Z]\w+(?: \| k\w+)*)?(?:, (.*))?\)$")
+ROW = re.compile(r"(CALL|GUEST|CUSTOM|LOCAL|ALIAS|PER_THREAD|REFUSE)\((cu\w+)(?:, k[A-Z]\w+(?: \| k\w+)*)?(?:, (.*))?\)$")
 # Of CUDA 13.0's stub library: SHA-256 of its sorted names, joined by newlines.
 STUB_NAMES_SHA256 = "6439b7746f26ec9ff3fe475dc7554a7f4925decd1d63b3eca92e899352594965"
 

@@ -98,6 +98,7 @@ void Accounting::Refresh() {
 
 // What pools and graphs keep for later is given back before a call is refused, as drivers do on a full GPU.
 void Accounting::Trim(int device) {
+  const RelaxedMode relaxed;
   for (auto& [pool, reservoir] : pools_) {
     if (reservoir.device == device) Uncounted::TrimPool(pool);
   }

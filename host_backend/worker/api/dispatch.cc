@@ -25,7 +25,6 @@ struct HandlerTable {
 #define OPERATION(name, ...) at[static_cast<size_t>(Op::name)] = &Serve_##name;
 #include "ivshmem_ring/operations.def"
 #define CALL(fn, ...) at[static_cast<size_t>(Op::fn)] = &ServeRow<Op::fn, &Driver::fn>;
-#define POST CALL
 #define GUEST CALL
 #define CUSTOM(fn, ...) at[static_cast<size_t>(Op::fn)] = &Serve_##fn;
 #include "ivshmem_ring/calls.def"

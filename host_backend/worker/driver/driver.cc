@@ -14,7 +14,6 @@ void Find(void* library, const char* name, Function** entry) {
 constexpr Driver LackingAll() {
   Driver driver{};
 #define CALL(fn, ...) driver.fn = &Lacking;
-#define POST CALL
 #define GUEST CALL
 #define CUSTOM CALL
 #define LOCAL CALL
@@ -34,7 +33,6 @@ bool Driver::Resolve(const std::string& path, std::string* error) {
     return false;
   }
 #define CALL(fn, ...) Find(library, #fn, &fn);
-#define POST CALL
 #define GUEST CALL
 #define CUSTOM CALL
 #define LOCAL CALL

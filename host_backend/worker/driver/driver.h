@@ -29,7 +29,6 @@ constexpr bool HasAll(Entries... entries) {
 // Each entry can be called: where the library lacks the function, it answers CUDA_ERROR_NOT_SUPPORTED.
 struct Driver {
 #define CALL(fn, ...) decltype(&::fn) fn;
-#define POST CALL
 #define GUEST CALL
 #define CUSTOM CALL
 #define LOCAL CALL
