@@ -66,7 +66,7 @@ CUresult JitOptions::Take(unsigned count, const CUjit_option* options, void** va
   options_.assign(options, options + count);
   values_ = values;
   for (unsigned i = 0; i < count; ++i) {
-    if (options[i] < 0 || options[i] >= CU_JIT_NUM_OPTIONS) return CUDA_ERROR_INVALID_VALUE;
+    if (!IsJitOption(options[i])) return CUDA_ERROR_INVALID_VALUE;
     if (options[i] == CU_JIT_MAX_REGISTERS && values[i] == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (const CUresult result = Append(options[i], values[i])) return result;
   }

@@ -12,6 +12,11 @@
 
 namespace causeway::guest {
 
+// Whether cuda.h names the option.
+constexpr bool IsJitOption(CUjit_option option) {
+  return option >= 0 && option < CU_JIT_NUM_OPTIONS;
+}
+
 class JitOptions {
  public:
   // Takes the options of a call. `values` is kept: the driver writes sizes, times and counts there.

@@ -237,8 +237,7 @@ CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* path, CUjit_optio
                                unsigned int library_count) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (library == nullptr || path == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const auto is_known = [](CUjit_option name) { return name >= 0 && name < CU_JIT_NUM_OPTIONS; };
-  if (names != nullptr && !std::all_of(names, names + count, is_known)) return CUDA_ERROR_INVALID_VALUE;
+  if (names != nullptr && !std::all_of(names, names + count, IsJitOption)) return CUDA_ERROR_INVALID_VALUE;
   std::vector<std::byte> bytes;
   if (!ReadFile(path, &bytes)) return CUDA_ERROR_FILE_NOT_FOUND;
   Image image = ImageForDevices(count, names);

@@ -32,11 +32,11 @@ inline CUresult BeginPeerCopy(CUstream stream) {
   if (const CUresult result = NeedContext()) return result;
   return CaptureRefusal(CaptureRule::kOutsideCaptures, stream);
 }
-// The answer to one that is refused here, or has nothing to do.
+// The answer to a copy or fill that this library refuses, or that has nothing to do.
 inline CUresult AnswerCopy(CUresult own, CUstream stream, CopyForm form) {
   return form == CopyForm::kAsynchronous ? AnswerBesideCaptures(own, CaptureRule::kInStream, stream) : own;
 }
-// The same for one whose description or address is null.
+// The answer to a copy whose description or host address is null: the same looks come first.
 inline CUresult RefuseCopy(CUstream stream, CopyForm form) {
   const WithContextOf scope(stream);
   if (const CUresult result = BeginCopy(stream, form)) return result;

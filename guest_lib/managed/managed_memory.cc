@@ -311,9 +311,7 @@ CUresult BeginBatch(const Batch& batch) {
   return CaptureRefusal(CaptureRule::kOutsideCaptures, batch.stream);
 }
 
-CUresult CheckBatch(const Batch& batch) {
-  const WithContextOf scope(batch.stream);
-  if (const CUresult result = BeginBatch(batch)) return result;
+CUresult CheckArrays(const Batch& batch) {
   if (batch.at == nullptr || batch.bytes == nullptr || batch.count == 0) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = CheckStream(batch.stream)) return result;
   for (size_t i = 0; i < batch.count; ++i) {
@@ -329,7 +327,7 @@ CUresult PrefetchBatch(const Batch& batch, const CUmemLocation* locations, const
   if (const CUresult result = BeginBatch(batch)) return result;
   if (locations == nullptr || first == nullptr || count == 0 || count > batch.count)
     return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult result = CheckBatch(batch)) return result;
+  if (const CUresult result = CheckArrays(batch)) return result;
   for (size_t i = 0; i < count; ++i) {
     Location location;
     if (i == 0 ? first[i] != 0 : first[i] <= first[i - 1]) return CUDA_ERROR_INVALID_VALUE;
@@ -504,7 +502,10 @@ CUresult cuMemPrefetchBatchAsync(CUdeviceptr* addresses, size_t* bytes, size_t c
 // The bytes of a discarded range are any from then on: those that are there will do.
 CUresult cuMemDiscardBatchAsync(CUdeviceptr* addresses, size_t* bytes, size_t count, unsigned long long flags,
                                 CUstream stream) {
-  return CheckBatch({addresses, bytes, count, flags, stream});
+  const Batch batch{addresses, bytes, count, flags, stream};
+  const WithContextOf scope(stream);
+  if (const CUresult result = BeginBatch(batch)) return result;
+  return CheckArrays(batch);
 }
 CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr* addresses, size_t* bytes, size_t count,
                                            CUmemLocation* locations, size_t* first, size_t location_count,

@@ -12,18 +12,18 @@
 namespace causeway::guest {
 
 enum class CaptureRule {
-  // Work in the stream. Refused: in a stream whose capture is broken (901), and in the legacy stream while a stream captures
-  // for which it would have to wait (906; that breaks the captures).
+  // The call works in the stream. The driver refuses it in a stream whose capture is broken (901). It refuses it in the legacy
+  // stream, too, while a stream captures for which the legacy stream would have to wait (906), and breaks that capture.
   kInStream,
-  // The same; a call that is wrong by itself breaks the capture of its stream.
+  // As kInStream; a call that is wrong by itself breaks the capture of its stream.
   kLaunches,
-  // The same; where the stream itself does not capture, the call is kUnsafe as well.
+  // As kInStream; in a stream that does not capture the call is kUnsafe as well.
   kAllocates,
-  // What a stream that captures refuses (900, which breaks the capture); the legacy stream as above.
+  // The driver refuses the call in a stream that captures (900), and breaks the capture. In the legacy stream as kInStream.
   kOutsideCaptures,
-  // The same; where the stream itself does not capture, the call is kUnsafe as well.
+  // As kOutsideCaptures; in a stream that does not capture the call is kUnsafe as well.
   kUnsafeOutsideCaptures,
-  // What the modes of captures forbid (900, which breaks all captures).
+  // The modes of the captures and of the thread may forbid the call (900), which breaks the captures that forbid it.
   kUnsafe,
 };
 

@@ -12,7 +12,8 @@
 
 namespace causeway {
 
-// Whose threads sleep on a word: this process's, or those of all that map the memory. Sleeper and waker name the same, or never meet.
+// Which threads may sleep on a word: those of this process, or those of all processes that map the memory. Sleeper and waker have to name the
+// same one, because the kernel keeps the two kinds of sleepers apart.
 enum class FutexOf { kThisProcess = FUTEX_PRIVATE_FLAG, kAllProcesses = 0 };
 
 inline constexpr int64_t kFutexForEver = -1;

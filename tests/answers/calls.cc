@@ -22,9 +22,9 @@ void AskMemory(const World& w, const Ask& ask) {
     return cuMemAllocPitch(&p, &z, 0, 4, 4);
   });
   ask("Free 0", [=] { return cuMemFree(0); });
-  ask("Free bad", [=] { return cuMemFree(w.bad); });
-  ask("Free mid", [=] { return cuMemFree(w.d + 64); });
-  ask("Free managed mid", [=] { return cuMemFree(w.m + 64); });
+  ask("Free bad", [=] { return cuMemFree(w.unknown); });
+  ask("Free mid", [=] { return cuMemFree(w.memory + 64); });
+  ask("Free managed mid", [=] { return cuMemFree(w.managed + 64); });
   ask("AllocManaged 0", [=]() -> CUresult {
     CUdeviceptr p;
     return cuMemAllocManaged(&p, 0, 1);
@@ -47,11 +47,11 @@ void AskMemory(const World& w, const Ask& ask) {
   });
   ask("AllocHost nul", [=] { return cuMemAllocHost(nullptr, 64); });
   ask("FreeHost 0", [=] { return cuMemFreeHost(nullptr); });
-  ask("FreeHost bad", [=] { return cuMemFreeHost(w.page); });
+  ask("FreeHost bad", [=] { return cuMemFreeHost(w.ordinary); });
   ask("Register nul", [=] { return cuMemHostRegister(nullptr, 64, 0); });
-  ask("Register 0", [=] { return cuMemHostRegister(w.reg, 0, 0); });
-  ask("Register flags", [=] { return cuMemHostRegister(w.reg, 4096, 0x99); });
-  ask("Unregister bad", [=] { return cuMemHostUnregister(w.page); });
+  ask("Register 0", [=] { return cuMemHostRegister(w.aligned, 0, 0); });
+  ask("Register flags", [=] { return cuMemHostRegister(w.aligned, 4096, 0x99); });
+  ask("Unregister bad", [=] { return cuMemHostUnregister(w.ordinary); });
   ask("Unregister nul", [=] { return cuMemHostUnregister(nullptr); });
 }
 
@@ -99,17 +99,18 @@ void AskArrays(const World&, const Ask& ask) {
 void AskPools(const World& w, const Ask& ask) {
   ask("PtrSet bad", [=]() -> CUresult {
     unsigned x = 1;
-    return cuPointerSetAttribute(&x, CUpointer_attribute(-1), w.d);
+    return cuPointerSetAttribute(&x, CUpointer_attribute(-1), w.memory);
   });
   ask("PtrSet ok", [=]() -> CUresult {
     unsigned x = 0;
-    return cuPointerSetAttribute(&x, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, w.d);
+    return cuPointerSetAttribute(&x, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, w.memory);
   });
   ask("PtrSet unk", [=]() -> CUresult {
     unsigned x = 0;
-    return cuPointerSetAttribute(&x, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, w.bad);
+    return cuPointerSetAttribute(&x, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, w.unknown);
   });
-  ask("PtrSet nul", [=] { return cuPointerSetAttribute(nullptr, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, w.d); });
+  ask("PtrSet nul",
+      [=] { return cuPointerSetAttribute(nullptr, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, w.memory); });
   ask("PoolCreate bad", [=]() -> CUresult {
     CUmemPoolProps x{};
     CUmemoryPool p;
@@ -136,9 +137,9 @@ void AskPools(const World& w, const Ask& ask) {
     CUdeviceptr p;
     return cuMemAddressReserve(&p, 0, 0, 0, 0);
   });
-  ask("AddressFree bad", [=] { return cuMemAddressFree(w.bad, 4096); });
-  ask("Unmap bad", [=] { return cuMemUnmap(w.bad, 4096); });
-  ask("Map bad", [=] { return cuMemMap(w.bad, 4096, 0, 0, 0); });
+  ask("AddressFree bad", [=] { return cuMemAddressFree(w.unknown, 4096); });
+  ask("Unmap bad", [=] { return cuMemUnmap(w.unknown, 4096); });
+  ask("Map bad", [=] { return cuMemMap(w.unknown, 4096, 0, 0, 0); });
   ask("Release bad", [=] { return cuMemRelease(0); });
 }
 
@@ -147,13 +148,13 @@ void AskEventsAndStreams(const World& w, const Ask& ask) {
     CUevent e;
     return cuEventCreate(&e, 0x99);
   });
-  ask("EventQuery", [=] { return cuEventQuery(w.ev); });
+  ask("EventQuery", [=] { return cuEventQuery(w.event); });
   ask("EventQuery nul", [=] { return cuEventQuery(nullptr); });
-  ask("EventSync", [=] { return cuEventSynchronize(w.ev); });
+  ask("EventSync", [=] { return cuEventSynchronize(w.event); });
   ask("EventSync nul", [=] { return cuEventSynchronize(nullptr); });
   ask("Elapsed", [=]() -> CUresult {
     float ms;
-    return cuEventElapsedTime(&ms, w.ev, w.ev);
+    return cuEventElapsedTime(&ms, w.event, w.event);
   });
   ask("EventDestroy nul", [=] { return cuEventDestroy(nullptr); });
   ask("StreamCreate flags", [=]() -> CUresult {
@@ -193,9 +194,9 @@ void AskCode(const World& w, const Ask& ask) {
   ask("CtxSetCache", [=] { return cuCtxSetCacheConfig(CU_FUNC_CACHE_PREFER_L1); });
   ask("CtxSetCache bad", [=] { return cuCtxSetCacheConfig(CUfunc_cache(99)); });
   ask("ResetL2", [=] { return cuCtxResetPersistingL2Cache(); });
-  ask("FuncSet bad", [=] { return cuFuncSetAttribute(w.f, CU_FUNC_ATTRIBUTE_NUM_REGS, 1); });
+  ask("FuncSet bad", [=] { return cuFuncSetAttribute(w.function, CU_FUNC_ATTRIBUTE_NUM_REGS, 1); });
   ask("FuncSet ok",
-      [=] { return cuFuncSetAttribute(w.f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 1024); });
+      [=] { return cuFuncSetAttribute(w.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 1024); });
 }
 
 void AskGraphsAndObjects(const World& w, const Ask& ask) {
@@ -205,11 +206,11 @@ void AskGraphsAndObjects(const World& w, const Ask& ask) {
   });
   ask("Instantiate flags", [=]() -> CUresult {
     CUgraphExec x;
-    return cuGraphInstantiate(&x, w.g, 0x9900);
+    return cuGraphInstantiate(&x, w.graph, 0x9900);
   });
   ask("Instantiate ok", [=]() -> CUresult {
     CUgraphExec x;
-    return cuGraphInstantiate(&x, w.g, 0);
+    return cuGraphInstantiate(&x, w.graph, 0);
   });
   ask("TexObj nul", [=] { return cuTexObjectCreate(nullptr, nullptr, nullptr, nullptr); });
   ask("SurfObj nul", [=] { return cuSurfObjectCreate(nullptr, nullptr); });
@@ -220,32 +221,32 @@ void AskGraphsAndObjects(const World& w, const Ask& ask) {
   ask("GetInfo nul", [=] { return cuMemGetInfo(nullptr, nullptr); });
   ask("IpcGet bad", [=]() -> CUresult {
     CUipcMemHandle h;
-    return cuIpcGetMemHandle(&h, w.bad);
+    return cuIpcGetMemHandle(&h, w.unknown);
   });
   ask("GetFunction bad", [=]() -> CUresult {
     CUfunction x;
-    return cuModuleGetFunction(&x, w.mod, "nothing");
+    return cuModuleGetFunction(&x, w.module, "nothing");
   });
-  ask("DevGraphTrim", [=] { return cuDeviceGraphMemTrim(w.dev); });
+  ask("DevGraphTrim", [=] { return cuDeviceGraphMemTrim(w.device); });
   ask("LinkCreate", [=]() -> CUresult {
     CUlinkState s;
     return cuLinkCreate(0, 0, 0, &s);
   });
   ask("Advise ok", [=] {
-    return cuMemAdvise(w.m, 4096, CU_MEM_ADVISE_SET_READ_MOSTLY,
+    return cuMemAdvise(w.managed, 4096, CU_MEM_ADVISE_SET_READ_MOSTLY,
                        CUmemLocation{CU_MEM_LOCATION_TYPE_DEVICE, {0}});
   });
   ask("Advise bad", [=] {
-    return cuMemAdvise(w.d, 4096, CU_MEM_ADVISE_SET_READ_MOSTLY,
+    return cuMemAdvise(w.memory, 4096, CU_MEM_ADVISE_SET_READ_MOSTLY,
                        CUmemLocation{CU_MEM_LOCATION_TYPE_DEVICE, {0}});
   });
   ask("DestroyExec nul", [=] { return cuGraphExecDestroy(nullptr); });
   ask("GraphDestroy nul", [=] { return cuGraphDestroy(nullptr); });
   ask("CtxCreate flags", [=]() -> CUresult {
     CUcontext x;
-    return Function<CUresult(CUcontext*, unsigned, CUdevice)>("cuCtxCreate_v2")(&x, 0x9999, w.dev);
+    return Function<CUresult(CUcontext*, unsigned, CUdevice)>("cuCtxCreate_v2")(&x, 0x9999, w.device);
   });
-  ask("PeerEnable self", [=] { return cuCtxEnablePeerAccess(w.ctx, 0); });
+  ask("PeerEnable self", [=] { return cuCtxEnablePeerAccess(w.context, 0); });
   ask("ExchangeMode bad", [=]() -> CUresult {
     CUstreamCaptureMode x = CUstreamCaptureMode(9);
     return cuThreadExchangeStreamCaptureMode(&x);
@@ -254,8 +255,8 @@ void AskGraphsAndObjects(const World& w, const Ask& ask) {
     CUuserObject x;
     return cuUserObjectCreate(&x, nullptr, nullptr, 1, 1);
   });
-  ask("CtxPushPop", [=] { return cuCtxPushCurrent(w.ctx); });
-  ask("Occupancy", [=] { return cuOccupancyMaxActiveBlocksPerMultiprocessor(nullptr, w.f, 32, 0); });
+  ask("CtxPushPop", [=] { return cuCtxPushCurrent(w.context); });
+  ask("Occupancy", [=] { return cuOccupancyMaxActiveBlocksPerMultiprocessor(nullptr, w.function, 32, 0); });
   ask("FreeArrayless", [=] { return cuTexObjectDestroy(0); });
 }
 

@@ -26,31 +26,33 @@ void AskLinear(const World& w, const Range& a, const Ask& ask) {
   });
   ask("memcpy_ptds " + n,
       [=] { return Function<decltype(cuMemcpy_ptds)>("cuMemcpy_ptds")(a.to, a.from, a.bytes); });
-  ask("Peer " + n, [=] { return cuMemcpyPeer(a.to, w.ctx, a.from, w.ctx, a.bytes); });
+  ask("Peer " + n, [=] { return cuMemcpyPeer(a.to, w.context, a.from, w.context, a.bytes); });
   ask("Peer_ptds " + n, [=] {
-    return Function<decltype(cuMemcpyPeer_ptds)>("cuMemcpyPeer_ptds")(a.to, w.ctx, a.from, w.ctx, a.bytes);
+    return Function<decltype(cuMemcpyPeer_ptds)>("cuMemcpyPeer_ptds")(a.to, w.context, a.from, w.context,
+                                                                      a.bytes);
   });
-  ask("HtoD " + n, [=] { return cuMemcpyHtoD(a.to, a.from == 0 ? nullptr : w.page, Small(a.bytes)); });
+  ask("HtoD " + n, [=] { return cuMemcpyHtoD(a.to, a.from == 0 ? nullptr : w.ordinary, Small(a.bytes)); });
   ask("HtoD_ptds " + n, [=] {
     return Function<decltype(cuMemcpyHtoD_v2_ptds)>("cuMemcpyHtoD_v2_ptds")(
-        a.to, a.from == 0 ? nullptr : w.page, Small(a.bytes));
+        a.to, a.from == 0 ? nullptr : w.ordinary, Small(a.bytes));
   });
   if (a.bytes == kHuge) return;
-  ask("DtoH " + n, [=] { return cuMemcpyDtoH(w.page, a.from, a.bytes); });
+  ask("DtoH " + n, [=] { return cuMemcpyDtoH(w.ordinary, a.from, a.bytes); });
   ask("DtoH_ptds " + n, [=] {
-    return Function<decltype(cuMemcpyDtoH_v2_ptds)>("cuMemcpyDtoH_v2_ptds")(w.page, a.from, a.bytes);
+    return Function<decltype(cuMemcpyDtoH_v2_ptds)>("cuMemcpyDtoH_v2_ptds")(w.ordinary, a.from, a.bytes);
   });
-  ask("DtoHpin " + n, [=] { return cuMemcpyDtoH(w.pin, a.from, a.bytes); });
+  ask("DtoHpin " + n, [=] { return cuMemcpyDtoH(w.pinned, a.from, a.bytes); });
 }
 
 void AskLinear(const World& w, const Range& a, CUstream stream, const std::string& n, const Ask& ask) {
   ask("DtoDAsync " + n, [=] { return cuMemcpyDtoDAsync(a.to, a.from, a.bytes, stream); });
   ask("memcpyAsync " + n, [=] { return cuMemcpyAsync(a.to, a.from, a.bytes, stream); });
-  ask("PeerAsync " + n, [=] { return cuMemcpyPeerAsync(a.to, w.ctx, a.from, w.ctx, a.bytes, stream); });
+  ask("PeerAsync " + n,
+      [=] { return cuMemcpyPeerAsync(a.to, w.context, a.from, w.context, a.bytes, stream); });
   if (a.bytes == kHuge) return;
   ask("HtoDAsync " + n,
-      [=] { return cuMemcpyHtoDAsync(a.to, a.from == 0 ? nullptr : w.pin, a.bytes, stream); });
-  ask("DtoHAsync " + n, [=] { return cuMemcpyDtoHAsync(w.pin, a.from, a.bytes, stream); });
+      [=] { return cuMemcpyHtoDAsync(a.to, a.from == 0 ? nullptr : w.pinned, a.bytes, stream); });
+  ask("DtoHAsync " + n, [=] { return cuMemcpyDtoHAsync(w.pinned, a.from, a.bytes, stream); });
 }
 
 template <class Box>
@@ -109,9 +111,12 @@ void AskFills(const World& w, const Range& a, const Ask& ask) {
 }  // namespace
 
 void AskCopies(const World& w, const Ask& ask) {
-  const Range ranges[] = {{"ok", w.d, w.d + 4096, 64}, {"null", w.d, 0, 64},
-                          {"none", w.d, w.d, 0},       {"bad", w.d, w.bad, 64},
-                          {"nullnone", 0, 0, 0},       {"big", w.d, w.d + 4096, kHuge}};
+  const Range ranges[] = {{"ok", w.memory, w.memory + 4096, 64},
+                          {"null", w.memory, 0, 64},
+                          {"none", w.memory, w.memory, 0},
+                          {"bad", w.memory, w.unknown, 64},
+                          {"nullnone", 0, 0, 0},
+                          {"big", w.memory, w.memory + 4096, kHuge}};
   for (const Range& range : ranges) {
     AskLinear(w, range, ask);
     for (const auto& [name, stream] : w.streams)
@@ -122,18 +127,21 @@ void AskCopies(const World& w, const Ask& ask) {
   ask("2D nul", [=] { return cuMemcpy2D(nullptr); });
   ask("3D nul", [=] { return cuMemcpy3D(nullptr); });
   ask("3DPeer nul", [=] { return cuMemcpy3DPeer(nullptr); });
-  ask("AtoD ok", [=] { return cuMemcpyAtoD(w.d, w.arr, 0, 64); });
-  ask("AtoD none", [=] { return cuMemcpyAtoD(w.d, w.arr, 0, 0); });
-  ask("AtoD far", [=] { return cuMemcpyAtoD(w.d, w.arr, 1 << 20, 64); });
-  ask("DtoA null", [=] { return cuMemcpyDtoA(w.arr, 0, 0, 64); });
-  ask("AtoA none", [=] { return cuMemcpyAtoA(w.arr, 0, w.arr, 0, 0); });
-  ask("HtoA ok", [=] { return cuMemcpyHtoA(w.arr, 0, w.page, 64); });
-  ask("HtoA null", [=] { return cuMemcpyHtoA(w.arr, 0, nullptr, 64); });
-  ask("AtoH none", [=] { return cuMemcpyAtoH(w.page, w.arr, 0, 0); });
+  ask("AtoD ok", [=] { return cuMemcpyAtoD(w.memory, w.array, 0, 64); });
+  ask("AtoD none", [=] { return cuMemcpyAtoD(w.memory, w.array, 0, 0); });
+  ask("AtoD far", [=] { return cuMemcpyAtoD(w.memory, w.array, 1 << 20, 64); });
+  ask("DtoA null", [=] { return cuMemcpyDtoA(w.array, 0, 0, 64); });
+  ask("AtoA none", [=] { return cuMemcpyAtoA(w.array, 0, w.array, 0, 0); });
+  ask("HtoA ok", [=] { return cuMemcpyHtoA(w.array, 0, w.ordinary, 64); });
+  ask("HtoA null", [=] { return cuMemcpyHtoA(w.array, 0, nullptr, 64); });
+  ask("AtoH none", [=] { return cuMemcpyAtoH(w.ordinary, w.array, 0, 0); });
   for (const size_t words : {size_t{8192}, size_t{1} << 18, (size_t{1} << 18) + 1})
-    ask("D32Async long " + std::to_string(words), [=] { return cuMemsetD32Async(w.d, 16, words, w.N); });
-  ask("D32Async end", [=] { return cuMemsetD32Async(w.d + 4096, 16, (1 << 18) - 1024, w.N); });
-  ask("D32Async over", [=] { return cuMemsetD32Async(w.d + 4096, 16, (1 << 18) - 1023, w.N); });
+    ask("D32Async long " + std::to_string(words),
+        [=] { return cuMemsetD32Async(w.memory, 16, words, w.non_blocking); });
+  ask("D32Async end",
+      [=] { return cuMemsetD32Async(w.memory + 4096, 16, (1 << 18) - 1024, w.non_blocking); });
+  ask("D32Async over",
+      [=] { return cuMemsetD32Async(w.memory + 4096, 16, (1 << 18) - 1023, w.non_blocking); });
 }
 
 }  // namespace causeway::answers

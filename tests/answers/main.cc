@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks the CUDA driver every question in one state, and prints for each: state|question|result|capture.
+// Asks the CUDA driver every question in one state, and prints for each: state|question|result|capture|what else the question noted.
 //
 // usage: answers STATE FROM     FROM: the number of the first question, behind one that ended the process
 // STATE is four letters: which stream captures (0 none, B blocking, N non-blocking, T the thread's own); the mode (g, t, r); whether
@@ -21,35 +21,31 @@ void Must(CUresult result, const char* what) {
 World MakeWorld() {
   World w;
   Must(cuInit(0), "cuInit");
-  Must(cuDeviceGet(&w.dev, 0), "cuDeviceGet");
-  Must(cuDevicePrimaryCtxRetain(&w.ctx, w.dev), "cuDevicePrimaryCtxRetain");
-  Must(cuCtxSetCurrent(w.ctx), "cuCtxSetCurrent");
-  Must(cuMemAlloc(&w.d, 1 << 20), "cuMemAlloc");
-  Must(cuMemAllocManaged(&w.m, 1 << 20, CU_MEM_ATTACH_GLOBAL), "cuMemAllocManaged");
-  Must(cuStreamCreate(&w.B, CU_STREAM_DEFAULT), "cuStreamCreate");
-  Must(cuStreamCreate(&w.N, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-  Must(cuStreamCreate(&w.O, CU_STREAM_DEFAULT), "cuStreamCreate");
-  Must(cuEventCreate(&w.ev, CU_EVENT_DEFAULT), "cuEventCreate");
-  Must(cuEventCreate(&w.evt, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
-  Must(cuGraphCreate(&w.g, 0), "cuGraphCreate");
+  Must(cuDeviceGet(&w.device, 0), "cuDeviceGet");
+  Must(cuDevicePrimaryCtxRetain(&w.context, w.device), "cuDevicePrimaryCtxRetain");
+  Must(cuCtxSetCurrent(w.context), "cuCtxSetCurrent");
+  Must(cuMemAlloc(&w.memory, 1 << 20), "cuMemAlloc");
+  Must(cuMemAllocManaged(&w.managed, 1 << 20, CU_MEM_ATTACH_GLOBAL), "cuMemAllocManaged");
+  Must(cuStreamCreate(&w.blocking, CU_STREAM_DEFAULT), "cuStreamCreate");
+  Must(cuStreamCreate(&w.non_blocking, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+  Must(cuStreamCreate(&w.other, CU_STREAM_DEFAULT), "cuStreamCreate");
+  Must(cuEventCreate(&w.event, CU_EVENT_DEFAULT), "cuEventCreate");
+  Must(cuEventCreate(&w.untimed_event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+  Must(cuGraphCreate(&w.graph, 0), "cuGraphCreate");
   constexpr char kCode[] =
       ".version 7.0\n.target sm_70\n.address_size 64\n.visible .entry k(.param .u64 p)\n{ ret; }\n";
-  Must(cuModuleLoadData(&w.mod, kCode), "cuModuleLoadData");
-  Must(cuModuleGetFunction(&w.f, w.mod, "k"), "cuModuleGetFunction");
-  Must(cuDeviceGetDefaultMemPool(&w.pool, w.dev), "cuDeviceGetDefaultMemPool");
+  Must(cuModuleLoadData(&w.module, kCode), "cuModuleLoadData");
+  Must(cuModuleGetFunction(&w.function, w.module, "k"), "cuModuleGetFunction");
+  Must(cuDeviceGetDefaultMemPool(&w.pool, w.device), "cuDeviceGetDefaultMemPool");
   const CUDA_ARRAY_DESCRIPTOR floats{64, 8, CU_AD_FORMAT_FLOAT, 1};
-  Must(cuArrayCreate(&w.arr, &floats), "cuArrayCreate");
-  Must(cuMemAllocHost(&w.pin, 4096), "cuMemAllocHost");
-  w.page = std::malloc(1 << 16);
-  w.reg = std::aligned_alloc(4096, 8192);
-  std::memset(w.reg, 1, 8192);
-  w.streams = {{"L", CU_STREAM_LEGACY},
-               {"0", nullptr},
-               {"T", CU_STREAM_PER_THREAD},
-               {"B", w.B},
-               {"N", w.N},
-               {"O", w.O}};
-  Must(cuEventRecord(w.ev, w.O), "cuEventRecord");
+  Must(cuArrayCreate(&w.array, &floats), "cuArrayCreate");
+  Must(cuMemAllocHost(&w.pinned, 4096), "cuMemAllocHost");
+  w.ordinary = std::malloc(1 << 16);
+  w.aligned = std::aligned_alloc(4096, 8192);
+  std::memset(w.aligned, 1, 8192);
+  w.streams = {{"L", CU_STREAM_LEGACY}, {"0", nullptr},        {"T", CU_STREAM_PER_THREAD},
+               {"B", w.blocking},       {"N", w.non_blocking}, {"O", w.other}};
+  Must(cuEventRecord(w.event, w.other), "cuEventRecord");
   Must(cuCtxSynchronize(), "cuCtxSynchronize");
   return w;
 }
@@ -57,7 +53,7 @@ World MakeWorld() {
 class State {
  public:
   State(const World& world, const std::string& name) : world_(world), name_(name) {
-    stream_ = name[0] == 'B' ? world.B : name[0] == 'N' ? world.N : CU_STREAM_PER_THREAD;
+    stream_ = name[0] == 'B' ? world.blocking : name[0] == 'N' ? world.non_blocking : CU_STREAM_PER_THREAD;
     mode_ = name[1] == 'g'   ? CU_STREAM_CAPTURE_MODE_GLOBAL
             : name[1] == 't' ? CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
                              : CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -70,12 +66,12 @@ class State {
   }
   // What the capture has become, as text. Everything is as before Enter afterwards.
   std::string Leave() const {
-    Must(cuCtxSetCurrent(world_.ctx), "cuCtxSetCurrent");
+    Must(cuCtxSetCurrent(world_.context), "cuCtxSetCurrent");
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;  // a question may have changed it
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     const CUresult asked = captures() ? cuStreamIsCapturing(stream_, &status) : CUDA_SUCCESS;
     const std::string become = std::to_string(asked) + " " + std::to_string(status);
-    for (const CUstream each : {world_.B, world_.N, world_.O, CU_STREAM_PER_THREAD}) {
+    for (const CUstream each : {world_.blocking, world_.non_blocking, world_.other, CU_STREAM_PER_THREAD}) {
       CUgraph made = nullptr;
       cuStreamIsCapturing(each, &status);
       if (status == CU_STREAM_CAPTURE_STATUS_NONE) continue;
@@ -84,8 +80,8 @@ class State {
     }
     Must(cuThreadExchangeStreamCaptureMode(&mode), "cuThreadExchangeStreamCaptureMode");
     Must(cuCtxSynchronize(), "cuCtxSynchronize");
-    cuEventRecord(world_.ev, world_.O);
-    cuEventRecord(world_.evt, world_.O);
+    cuEventRecord(world_.event, world_.other);
+    cuEventRecord(world_.untimed_event, world_.other);
     Must(cuCtxSynchronize(), "cuCtxSynchronize");
     return become;
   }

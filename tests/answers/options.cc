@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Options, attributes and flags, one by one.
+#include <algorithm>
+
 #include "tests/answers/questions.h"
 
 namespace causeway::answers {
@@ -12,12 +14,12 @@ void AskResources(const World& w, const Ask& ask) {
   });
   ask("DevResource ctx", [=]() -> CUresult {
     CUdevResource x{};
-    return cuCtxGetDevResource(w.ctx, &x, CU_DEV_RESOURCE_TYPE_SM);
+    return cuCtxGetDevResource(w.context, &x, CU_DEV_RESOURCE_TYPE_SM);
   });
   ask("PrimaryState", [=]() -> CUresult {
     unsigned fl;
     int act;
-    return cuDevicePrimaryCtxGetState(w.dev, &fl, &act);
+    return cuDevicePrimaryCtxGetState(w.device, &fl, &act);
   });
   ask("AccessNul", [=]() -> CUresult {
     CUmemLocation l{CU_MEM_LOCATION_TYPE_DEVICE, {0}};
@@ -25,9 +27,9 @@ void AskResources(const World& w, const Ask& ask) {
     return cuMemPoolGetAccess(&fl, nullptr, &l);
   });
   ask("BatchAsync_v1 noctx", [=]() -> CUresult {
-    CUdeviceptr x[1] = {w.d}, y[1] = {w.d + 4096};
+    CUdeviceptr x[1] = {w.memory}, y[1] = {w.memory + 4096};
     size_t b[1] = {64};
-    return cuMemcpyBatchAsync_v2(x, y, b, 1, nullptr, nullptr, 0, w.N);
+    return cuMemcpyBatchAsync_v2(x, y, b, 1, nullptr, nullptr, 0, w.non_blocking);
   });
   for (int t = -1; t < 5; ++t) {
     for (int lt = 0; lt < 5; ++lt) {
@@ -46,68 +48,61 @@ void AskResources(const World& w, const Ask& ask) {
 }
 
 void AskLinker(const World&, const Ask& ask) {
-  for (long value : {0L, 1L, 16L, -1L})
-    ask("Link regs " + std::to_string(value), [=]() -> CUresult {
-      CUjit_option o[1] = {CU_JIT_MAX_REGISTERS};
-      void* x[1] = {(void*)value};
-      CUlinkState s;
-      return cuLinkCreate(1, o, x, &s);
+  using Options = std::vector<std::pair<CUjit_option, uintptr_t>>;
+  const auto create = [](const Options& given) {
+    std::vector<CUjit_option> options;
+    std::vector<void*> values;
+    for (const auto& [option, value] : given) {
+      options.push_back(option);
+      values.push_back(reinterpret_cast<void*>(value));
+    }
+    CUlinkState state = nullptr;
+    return cuLinkCreate(static_cast<unsigned>(options.size()), options.data(), values.data(), &state);
+  };
+  for (const long value : {0L, 1L, 16L, -1L})
+    ask("Link regs " + std::to_string(value), [=] {
+      return create({{CU_JIT_MAX_REGISTERS, static_cast<uintptr_t>(value)}});
     });
-  ask("Link regs twice", [=]() -> CUresult {
-    CUjit_option o[2] = {CU_JIT_MAX_REGISTERS, CU_JIT_MAX_REGISTERS};
-    void* x[2] = {(void*)32, (void*)32};
-    CUlinkState s;
-    return cuLinkCreate(2, o, x, &s);
+  ask("Link regs twice", [=] { return create({{CU_JIT_MAX_REGISTERS, 32}, {CU_JIT_MAX_REGISTERS, 32}}); });
+  ask("Link regs threads", [=] {
+    return create({{CU_JIT_MAX_REGISTERS, 0}, {CU_JIT_THREADS_PER_BLOCK, 1}});
   });
-  ask("Link regs threads", [=]() -> CUresult {
-    CUjit_option o[2] = {CU_JIT_MAX_REGISTERS, CU_JIT_THREADS_PER_BLOCK};
-    void* x[2] = {(void*)0, (void*)1};
-    CUlinkState s;
-    return cuLinkCreate(2, o, x, &s);
-  });
-  ask("Link threads", [=]() -> CUresult {
-    CUjit_option o[2] = {CU_JIT_THREADS_PER_BLOCK, CU_JIT_THREADS_PER_BLOCK};
-    void* x[2] = {(void*)1, (void*)1};
-    CUlinkState s;
-    return cuLinkCreate(2, o, x, &s);
-  });
-  for (int o1 = 0; o1 < 34; ++o1)
-    ask("Link option 0 and " + std::to_string(o1), [=]() -> CUresult {
-      CUjit_option o[2] = {CU_JIT_MAX_REGISTERS, CUjit_option(o1)};
-      void* x[2] = {(void*)0, (void*)1};
-      CUlinkState s;
-      if (o1 == 3 || o1 == 5 || o1 == 10 || o1 == 13 || o1 == 21 || o1 == 22 || o1 == 2 || o1 == 26 ||
-          o1 == 28)
-        return CUDA_SUCCESS;
-      return cuLinkCreate(2, o, x, &s);
+  ask("Link threads", [=] { return create({{CU_JIT_THREADS_PER_BLOCK, 1}, {CU_JIT_THREADS_PER_BLOCK, 1}}); });
+  for (int option = 0; option < 34; ++option) {
+    // These are not asked for, and have a success in the recorded answers.
+    const auto left_out = {2, 3, 5, 10, 13, 21, 22, 26, 28};
+    const bool asks = std::find(left_out.begin(), left_out.end(), option) == left_out.end();
+    ask("Link option 0 and " + std::to_string(option), [=] {
+      return asks ? create({{CU_JIT_MAX_REGISTERS, 0}, {CUjit_option(option), 1}}) : CUDA_SUCCESS;
     });
+  }
 }
 
 void AskRegistrations(const World& w, const Ask& ask) {
   ask("Register io", [=]() -> CUresult {
-    CUresult r = cuMemHostRegister(w.reg, 4096, 4);
+    CUresult r = cuMemHostRegister(w.aligned, 4096, 4);
     unsigned fl = 77;
     if (r == 0) {
-      noted = cuMemHostGetFlags(&fl, w.reg) * 1000 + fl;
+      noted = cuMemHostGetFlags(&fl, w.aligned) * 1000 + fl;
       CUdeviceptr p = 0;
-      noted += 100000 * cuMemHostGetDevicePointer(&p, w.reg, 0);
-      cuMemHostUnregister(w.reg);
+      noted += 100000 * cuMemHostGetDevicePointer(&p, w.aligned, 0);
+      cuMemHostUnregister(w.aligned);
     }
     return r;
   });
   ask("Register io odd", [=]() -> CUresult {
-    CUresult r = cuMemHostRegister((char*)w.reg + 100, 4, 4);
-    if (r == 0) cuMemHostUnregister((char*)w.reg + 100);
+    CUresult r = cuMemHostRegister((char*)w.aligned + 100, 4, 4);
+    if (r == 0) cuMemHostUnregister((char*)w.aligned + 100);
     return r;
   });
   ask("Register ro", [=]() -> CUresult {
-    CUresult r = cuMemHostRegister(w.reg, 4096, 8);
-    if (r == 0) cuMemHostUnregister(w.reg);
+    CUresult r = cuMemHostRegister(w.aligned, 4096, 8);
+    if (r == 0) cuMemHostUnregister(w.aligned);
     return r;
   });
   ask("Register io map", [=]() -> CUresult {
-    CUresult r = cuMemHostRegister(w.reg, 4096, 7);
-    if (r == 0) cuMemHostUnregister(w.reg);
+    CUresult r = cuMemHostRegister(w.aligned, 4096, 7);
+    if (r == 0) cuMemHostUnregister(w.aligned);
     return r;
   });
 }
@@ -115,31 +110,31 @@ void AskRegistrations(const World& w, const Ask& ask) {
 void AskOccupancy(const World& w, const Ask& ask) {
   ask("MaxPotential", [=]() -> CUresult {
     int g_, b_;
-    CUresult r = cuOccupancyMaxPotentialBlockSize(&g_, &b_, w.f, CountUp, 0, 0);
+    CUresult r = cuOccupancyMaxPotentialBlockSize(&g_, &b_, w.function, CountUp, 0, 0);
     seen += " : " + std::to_string(g_) + " " + std::to_string(b_);
     return r;
   });
   ask("MaxPotential 700", [=]() -> CUresult {
     int g_, b_;
-    CUresult r = cuOccupancyMaxPotentialBlockSize(&g_, &b_, w.f, CountUp, 0, 700);
+    CUresult r = cuOccupancyMaxPotentialBlockSize(&g_, &b_, w.function, CountUp, 0, 700);
     seen += " : " + std::to_string(g_) + " " + std::to_string(b_);
     return r;
   });
   ask("MaxPotential plain", [=]() -> CUresult {
     int g_, b_;
-    CUresult r = cuOccupancyMaxPotentialBlockSize(&g_, &b_, w.f, nullptr, 0, 0);
+    CUresult r = cuOccupancyMaxPotentialBlockSize(&g_, &b_, w.function, nullptr, 0, 0);
     seen += " : " + std::to_string(g_) + " " + std::to_string(b_);
     return r;
   });
   ask("MaxPotential flags", [=]() -> CUresult {
     int g_, b_;
-    CUresult r = cuOccupancyMaxPotentialBlockSizeWithFlags(&g_, &b_, w.f, CountUp, 0, 0, 1);
+    CUresult r = cuOccupancyMaxPotentialBlockSizeWithFlags(&g_, &b_, w.function, CountUp, 0, 0, 1);
     seen += " : " + std::to_string(g_) + " " + std::to_string(b_);
     return r;
   });
   ask("MaxPotential badflags", [=]() -> CUresult {
     int g_, b_;
-    return cuOccupancyMaxPotentialBlockSizeWithFlags(&g_, &b_, w.f, CountUp, 0, 0, 9);
+    return cuOccupancyMaxPotentialBlockSizeWithFlags(&g_, &b_, w.function, CountUp, 0, 0, 9);
   });
 }
 
@@ -149,19 +144,19 @@ void AskPointers(const World& w, const Ask& ask) {
       unsigned long long x[8]{};
       CUpointer_attribute t[2] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CUpointer_attribute(a)};
       void* p[2] = {x, x + 2};
-      return cuPointerGetAttributes(2, t, p, w.d);
+      return cuPointerGetAttributes(2, t, p, w.memory);
     });
     ask("PtrAttrs host " + std::to_string(a), [=]() -> CUresult {
       unsigned long long x[8]{};
       CUpointer_attribute t[1] = {CUpointer_attribute(a)};
       void* p[1] = {x};
-      return cuPointerGetAttributes(1, t, p, (CUdeviceptr)w.page);
+      return cuPointerGetAttributes(1, t, p, (CUdeviceptr)w.ordinary);
     });
     ask("PtrAttrs unknown " + std::to_string(a), [=]() -> CUresult {
       unsigned long long x[8]{};
       CUpointer_attribute t[1] = {CUpointer_attribute(a)};
       void* p[1] = {x};
-      return cuPointerGetAttributes(1, t, p, w.bad);
+      return cuPointerGetAttributes(1, t, p, w.unknown);
     });
   }
 }
@@ -202,7 +197,7 @@ void AskInstantiations(const World& w, const Ask& ask) {
   ask("InstantiateParams ok", [=]() -> CUresult {
     CUgraphExec x;
     CUDA_GRAPH_INSTANTIATE_PARAMS p{};
-    CUresult r = cuGraphInstantiateWithParams(&x, w.g, &p);
+    CUresult r = cuGraphInstantiateWithParams(&x, w.graph, &p);
     noted = p.result_out;
     return r;
   });
@@ -210,13 +205,13 @@ void AskInstantiations(const World& w, const Ask& ask) {
     CUgraphExec x;
     CUDA_GRAPH_INSTANTIATE_PARAMS p{};
     p.flags = 0x9900;
-    CUresult r = cuGraphInstantiateWithParams(&x, w.g, &p);
+    CUresult r = cuGraphInstantiateWithParams(&x, w.graph, &p);
     noted = p.result_out;
     return r;
   });
   ask("InstantiateParams nul", [=]() -> CUresult {
     CUgraphExec x;
-    return cuGraphInstantiateWithParams(&x, w.g, nullptr);
+    return cuGraphInstantiateWithParams(&x, w.graph, nullptr);
   });
   ask("InstantiateParams nograph", [=]() -> CUresult {
     CUgraphExec x;
@@ -229,7 +224,7 @@ void AskInstantiations(const World& w, const Ask& ask) {
     CUgraphExec x;
     CUDA_GRAPH_INSTANTIATE_PARAMS p{};
     p.flags = CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD;
-    CUresult r = cuGraphInstantiateWithParams(&x, w.g, &p);
+    CUresult r = cuGraphInstantiateWithParams(&x, w.graph, &p);
     noted = p.result_out;
     return r;
   });
@@ -237,22 +232,22 @@ void AskInstantiations(const World& w, const Ask& ask) {
     CUgraphExec x;
     CUDA_GRAPH_INSTANTIATE_PARAMS p{};
     p.flags = 2;
-    p.hUploadStream = w.N;
-    CUresult r = cuGraphInstantiateWithParams(&x, w.g, &p);
+    p.hUploadStream = w.non_blocking;
+    CUresult r = cuGraphInstantiateWithParams(&x, w.graph, &p);
     noted = p.result_out;
     return r;
   });
   ask("InstantiateParams stream noflag", [=]() -> CUresult {
     CUgraphExec x;
     CUDA_GRAPH_INSTANTIATE_PARAMS p{};
-    p.hUploadStream = w.N;
-    CUresult r = cuGraphInstantiateWithParams(&x, w.g, &p);
+    p.hUploadStream = w.non_blocking;
+    CUresult r = cuGraphInstantiateWithParams(&x, w.graph, &p);
     noted = p.result_out;
     return r;
   });
   ask("InstantiateParams nul exec", [=]() -> CUresult {
     CUDA_GRAPH_INSTANTIATE_PARAMS p{};
-    CUresult r = cuGraphInstantiateWithParams(nullptr, w.g, &p);
+    CUresult r = cuGraphInstantiateWithParams(nullptr, w.graph, &p);
     noted = p.result_out;
     return r;
   });
@@ -261,7 +256,7 @@ void AskInstantiations(const World& w, const Ask& ask) {
       CUgraphExec x;
       CUDA_GRAPH_INSTANTIATE_PARAMS p{};
       p.flags = fl;
-      CUresult r = cuGraphInstantiateWithParams(&x, w.g, &p);
+      CUresult r = cuGraphInstantiateWithParams(&x, w.graph, &p);
       noted = p.result_out;
       return r;
     });

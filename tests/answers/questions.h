@@ -35,20 +35,22 @@ F* Function(const char* name) {
 
 // What questions are about. Made anew by each process; a question leaves it as it was.
 struct World {
-  CUdevice dev = 0;
-  CUcontext ctx = nullptr;
-  CUdeviceptr d = 0, m = 0;               // device memory and managed memory, 1 MiB each
-  const CUdeviceptr bad = 0x1'2345'6000;  // nobody's
-  CUstream B = nullptr, N = nullptr,
-           O = nullptr;  // blocking, non-blocking, and a blocking one that never captures
-  CUevent ev = nullptr, evt = nullptr;
-  CUmodule mod = nullptr;
-  CUfunction f = nullptr;
-  CUgraph g = nullptr;
+  CUdevice device = 0;
+  CUcontext context = nullptr;
+  CUdeviceptr memory = 0, managed = 0;        // of the device and managed, 1 MiB each
+  const CUdeviceptr unknown = 0x1'2345'6000;  // an address that is nobody's
+  CUstream blocking = nullptr, non_blocking = nullptr;
+  CUstream other = nullptr;  // a blocking one that never captures
+  CUevent event = nullptr, untimed_event = nullptr;
+  CUmodule module = nullptr;
+  CUfunction function = nullptr;
+  CUgraph graph = nullptr;
   CUmemoryPool pool = nullptr;
-  CUarray arr = nullptr;
-  void *pin = nullptr, *page = nullptr, *reg = nullptr;  // pinned, ordinary, ordinary and page-aligned
-  // The streams that each question about a stream is asked for: legacy by name and by null, the thread's own, B, N, O.
+  CUarray array = nullptr;
+  void* pinned = nullptr;
+  void *ordinary = nullptr, *aligned = nullptr;  // ordinary memory; `aligned` begins a page
+  // The streams that each question about a stream is asked for, with their letters in names: the legacy stream by name (L) and by
+  // null (0), the thread's own (T), the blocking (B), the non-blocking (N) and the other one (O).
   std::vector<std::pair<const char*, CUstream>> streams;
 };
 

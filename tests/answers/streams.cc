@@ -8,90 +8,52 @@ namespace {
 void AskBatchesOfCopies(const World& w, CUstream stream, const std::string& n, const Ask& ask) {
   ask("2DAsync nul" + n, [=] { return cuMemcpy2DAsync(nullptr, stream); });
   ask("3DAsync nul" + n, [=] { return cuMemcpy3DAsync(nullptr, stream); });
-  ask("HtoAAsync null" + n, [=] { return cuMemcpyHtoAAsync(w.arr, 0, nullptr, 64, stream); });
-  ask("AtoHAsync none" + n, [=] { return cuMemcpyAtoHAsync(w.pin, w.arr, 0, 0, stream); });
-  ask("BatchAsync 0" + n, [=]() -> CUresult {
-    CUdeviceptr x[1] = {w.d}, y[1] = {w.d + 4096};
-    size_t b[1] = {64};
-    CUmemcpyAttributes at[1]{};
-    at[0].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
-    size_t fi[1] = {0};
-    return cuMemcpyBatchAsync_v2(x, y, b, 0, at, fi, 1, stream);
-  });
-  ask("BatchAsync ok" + n, [=]() -> CUresult {
-    CUdeviceptr x[1] = {w.d}, y[1] = {w.d + 4096};
-    size_t b[1] = {64};
-    CUmemcpyAttributes at[1]{};
-    at[0].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
-    size_t fi[1] = {0};
-    return cuMemcpyBatchAsync_v2(x, y, b, 1, at, fi, 1, stream);
-  });
-  ask("BatchAsync null" + n, [=]() -> CUresult {
-    CUdeviceptr x[1] = {0}, y[1] = {w.d + 4096};
-    size_t b[1] = {64};
-    CUmemcpyAttributes at[1]{};
-    at[0].srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
-    size_t fi[1] = {0};
-    return cuMemcpyBatchAsync_v2(x, y, b, 1, at, fi, 1, stream);
-  });
-  ask("3DBatch 0" + n, [=]() -> CUresult {
-    CUDA_MEMCPY3D_BATCH_OP op[1]{};
-    return cuMemcpy3DBatchAsync_v2(0, op, 0, stream);
-  });
-  ask("3DBatch empty" + n, [=]() -> CUresult {
-    CUDA_MEMCPY3D_BATCH_OP op[1]{};
-    return cuMemcpy3DBatchAsync_v2(1, op, 0, stream);
-  });
-  ask("3DBatch flags" + n, [=]() -> CUresult {
-    CUDA_MEMCPY3D_BATCH_OP op[1]{};
-    return cuMemcpy3DBatchAsync_v2(1, op, 7, stream);
-  });
+  ask("HtoAAsync null" + n, [=] { return cuMemcpyHtoAAsync(w.array, 0, nullptr, 64, stream); });
+  ask("AtoHAsync none" + n, [=] { return cuMemcpyAtoHAsync(w.pinned, w.array, 0, 0, stream); });
+  const auto copy = [=](CUdeviceptr to, size_t count) {
+    CUdeviceptr from = w.memory + 4096;
+    size_t bytes = 64, first = 0;
+    CUmemcpyAttributes attributes{};
+    attributes.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM;
+    return cuMemcpyBatchAsync_v2(&to, &from, &bytes, count, &attributes, &first, 1, stream);
+  };
+  ask("BatchAsync 0" + n, [=] { return copy(w.memory, 0); });
+  ask("BatchAsync ok" + n, [=] { return copy(w.memory, 1); });
+  ask("BatchAsync null" + n, [=] { return copy(0, 1); });
+  const auto copy_boxes = [=](size_t count, unsigned long long flags) {
+    CUDA_MEMCPY3D_BATCH_OP nothing{};
+    return cuMemcpy3DBatchAsync_v2(count, &nothing, flags, stream);
+  };
+  ask("3DBatch 0" + n, [=] { return copy_boxes(0, 0); });
+  ask("3DBatch empty" + n, [=] { return copy_boxes(1, 0); });
+  ask("3DBatch flags" + n, [=] { return copy_boxes(1, 7); });
 }
 
 void AskPrefetches(const World& w, CUstream stream, const std::string& n, const Ask& ask) {
   const CUmemLocation here{CU_MEM_LOCATION_TYPE_DEVICE, {0}}, nowhere{CU_MEM_LOCATION_TYPE_DEVICE, {77}};
-  ask("Prefetch ok" + n, [=] { return cuMemPrefetchAsync(w.m, 4096, here, 0, stream); });
+  ask("Prefetch ok" + n, [=] { return cuMemPrefetchAsync(w.managed, 4096, here, 0, stream); });
   ask("Prefetch 0" + n, [=] { return cuMemPrefetchAsync(0, 1, here, 0, stream); });
-  ask("Prefetch none" + n, [=] { return cuMemPrefetchAsync(w.m, 0, here, 0, stream); });
-  ask("Prefetch dev" + n, [=] { return cuMemPrefetchAsync(w.m, 4096, nowhere, 0, stream); });
-  ask("Prefetch flags" + n, [=] { return cuMemPrefetchAsync(w.m, 4096, here, 3, stream); });
-  ask("Prefetch d" + n, [=] { return cuMemPrefetchAsync(w.d, 4096, here, 0, stream); });
-  ask("PrefetchBatch ok" + n, [=]() -> CUresult {
-    CUdeviceptr x[1] = {w.m};
-    size_t b[1] = {4096};
-    size_t fi[1] = {0};
-    CUmemLocation l[1] = {here};
-    return cuMemPrefetchBatchAsync(x, b, 1, l, fi, 1, 0, stream);
-  });
-  ask("PrefetchBatch flags" + n, [=]() -> CUresult {
-    CUdeviceptr x[1] = {w.m};
-    size_t b[1] = {4096};
-    size_t fi[1] = {0};
-    CUmemLocation l[1] = {here};
-    return cuMemPrefetchBatchAsync(x, b, 1, l, fi, 1, 9, stream);
-  });
-  ask("PrefetchBatch none" + n, [=]() -> CUresult {
-    CUdeviceptr x[1] = {w.m};
-    size_t b[1] = {4096};
-    size_t fi[1] = {0};
-    CUmemLocation l[1] = {here};
-    return cuMemPrefetchBatchAsync(x, b, 0, l, fi, 0, 0, stream);
-  });
-  ask("DiscardBatch ok" + n, [=]() -> CUresult {
-    CUdeviceptr x[1] = {w.m};
-    size_t b[1] = {4096};
-    return cuMemDiscardBatchAsync(x, b, 1, 0, stream);
-  });
-  ask("DiscardBatch flags" + n, [=]() -> CUresult {
-    CUdeviceptr x[1] = {w.m};
-    size_t b[1] = {4096};
-    return cuMemDiscardBatchAsync(x, b, 1, 3, stream);
-  });
-  ask("DiscardBatch none" + n, [=]() -> CUresult {
-    CUdeviceptr x[1] = {w.m};
-    size_t b[1] = {4096};
-    return cuMemDiscardBatchAsync(x, b, 0, 0, stream);
-  });
+  ask("Prefetch none" + n, [=] { return cuMemPrefetchAsync(w.managed, 0, here, 0, stream); });
+  ask("Prefetch dev" + n, [=] { return cuMemPrefetchAsync(w.managed, 4096, nowhere, 0, stream); });
+  ask("Prefetch flags" + n, [=] { return cuMemPrefetchAsync(w.managed, 4096, here, 3, stream); });
+  ask("Prefetch d" + n, [=] { return cuMemPrefetchAsync(w.memory, 4096, here, 0, stream); });
+  const auto prefetch = [=](size_t count, unsigned long long flags) {
+    CUdeviceptr at = w.managed;
+    size_t bytes = 4096, first = 0;
+    CUmemLocation location = here;
+    return cuMemPrefetchBatchAsync(&at, &bytes, count, &location, &first, count, flags, stream);
+  };
+  ask("PrefetchBatch ok" + n, [=] { return prefetch(1, 0); });
+  ask("PrefetchBatch flags" + n, [=] { return prefetch(1, 9); });
+  ask("PrefetchBatch none" + n, [=] { return prefetch(0, 0); });
+  const auto discard = [=](size_t count, unsigned long long flags) {
+    CUdeviceptr at = w.managed;
+    size_t bytes = 4096;
+    return cuMemDiscardBatchAsync(&at, &bytes, count, flags, stream);
+  };
+  ask("DiscardBatch ok" + n, [=] { return discard(1, 0); });
+  ask("DiscardBatch flags" + n, [=] { return discard(1, 3); });
+  ask("DiscardBatch none" + n, [=] { return discard(0, 0); });
   ask("DiscardBatch nul" + n,
       [=]() -> CUresult { return cuMemDiscardBatchAsync(nullptr, nullptr, 1, 0, stream); });
 }
@@ -167,19 +129,19 @@ void AskAttributes(const World& w, CUstream stream, const std::string& n, const 
     t.syncPolicy = CU_SYNC_POLICY_AUTO;
     return cuStreamSetAttribute(stream, CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY, &t);
   });
-  ask("CopyAttr" + n, [=] { return cuStreamCopyAttributes(stream, w.O); });
-  ask("CopyAttr to" + n, [=] { return cuStreamCopyAttributes(w.O, stream); });
-  ask("Attach bad" + n, [=] { return cuStreamAttachMemAsync(stream, w.d, 0, 1); });
-  ask("Attach flags" + n, [=] { return cuStreamAttachMemAsync(stream, w.m, 0, 9); });
-  ask("Attach ok" + n, [=] { return cuStreamAttachMemAsync(stream, w.m, 0, 1); });
+  ask("CopyAttr" + n, [=] { return cuStreamCopyAttributes(stream, w.other); });
+  ask("CopyAttr to" + n, [=] { return cuStreamCopyAttributes(w.other, stream); });
+  ask("Attach bad" + n, [=] { return cuStreamAttachMemAsync(stream, w.memory, 0, 1); });
+  ask("Attach flags" + n, [=] { return cuStreamAttachMemAsync(stream, w.managed, 0, 9); });
+  ask("Attach ok" + n, [=] { return cuStreamAttachMemAsync(stream, w.managed, 0, 1); });
 }
 
 void AskEventsAndFunctions(const World& w, CUstream stream, const std::string& n, const Ask& ask) {
-  ask("WaitEvent" + n, [=] { return cuStreamWaitEvent(stream, w.ev, 0); });
-  ask("WaitEvent flags" + n, [=] { return cuStreamWaitEvent(stream, w.ev, 9); });
+  ask("WaitEvent" + n, [=] { return cuStreamWaitEvent(stream, w.event, 0); });
+  ask("WaitEvent flags" + n, [=] { return cuStreamWaitEvent(stream, w.event, 9); });
   ask("WaitEvent nul" + n, [=] { return cuStreamWaitEvent(stream, nullptr, 0); });
-  ask("Record" + n, [=] { return cuEventRecord(w.evt, stream); });
-  ask("Record flags" + n, [=] { return cuEventRecordWithFlags(w.evt, stream, 9); });
+  ask("Record" + n, [=] { return cuEventRecord(w.untimed_event, stream); });
+  ask("Record flags" + n, [=] { return cuEventRecordWithFlags(w.untimed_event, stream, 9); });
   ask("Record nul" + n, [=] { return cuEventRecord(nullptr, stream); });
   ask("Callback nul" + n, [=] { return cuStreamAddCallback(stream, nullptr, nullptr, 0); });
   ask("Callback flags" + n, [=] {
@@ -194,11 +156,11 @@ void AskEventsAndFunctions(const World& w, CUstream stream, const std::string& n
 }
 
 void AskMemoryOperations(const World& w, CUstream stream, const std::string& n, const Ask& ask) {
-  ask("Write flags" + n, [=] { return cuStreamWriteValue32(stream, w.d, 1, 99); });
+  ask("Write flags" + n, [=] { return cuStreamWriteValue32(stream, w.memory, 1, 99); });
   ask("Write null" + n, [=] { return cuStreamWriteValue32(stream, 0, 1, 0); });
-  ask("Write odd" + n, [=] { return cuStreamWriteValue32(stream, w.d + 1, 1, 0); });
-  ask("Write ok" + n, [=] { return cuStreamWriteValue32(stream, w.d, 1, 0); });
-  ask("Wait flags" + n, [=] { return cuStreamWaitValue32(stream, w.d, 1, 99); });
+  ask("Write odd" + n, [=] { return cuStreamWriteValue32(stream, w.memory + 1, 1, 0); });
+  ask("Write ok" + n, [=] { return cuStreamWriteValue32(stream, w.memory, 1, 0); });
+  ask("Wait flags" + n, [=] { return cuStreamWaitValue32(stream, w.memory, 1, 99); });
   ask("Wait null" + n, [=] { return cuStreamWaitValue32(stream, 0, 0, 0); });
   ask("BatchMemOp none" + n, [=] { return cuStreamBatchMemOp(stream, 0, nullptr, 0); });
   ask("BatchMemOp flags" + n, [=] { return cuStreamBatchMemOp(stream, 0, nullptr, 5); });
@@ -230,20 +192,20 @@ void AskLaunches(const World& w, CUstream stream, const std::string& n, const As
   ask("Launch nul" + n,
       [=] { return cuLaunchKernel(nullptr, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr); });
   ask("Launch grid0" + n, [=]() -> CUresult {
-    void* a_[] = {const_cast<CUdeviceptr*>(&w.d)};
-    return cuLaunchKernel(w.f, 0, 1, 1, 1, 1, 1, 0, stream, a_, nullptr);
+    void* a_[] = {const_cast<CUdeviceptr*>(&w.memory)};
+    return cuLaunchKernel(w.function, 0, 1, 1, 1, 1, 1, 0, stream, a_, nullptr);
   });
   ask("Launch block0" + n, [=]() -> CUresult {
-    void* a_[] = {const_cast<CUdeviceptr*>(&w.d)};
-    return cuLaunchKernel(w.f, 1, 1, 1, 0, 1, 1, 0, stream, a_, nullptr);
+    void* a_[] = {const_cast<CUdeviceptr*>(&w.memory)};
+    return cuLaunchKernel(w.function, 1, 1, 1, 0, 1, 1, 0, stream, a_, nullptr);
   });
   ask("Launch smem" + n, [=]() -> CUresult {
-    void* a_[] = {const_cast<CUdeviceptr*>(&w.d)};
-    return cuLaunchKernel(w.f, 1, 1, 1, 1, 1, 1, 1 << 20, stream, a_, nullptr);
+    void* a_[] = {const_cast<CUdeviceptr*>(&w.memory)};
+    return cuLaunchKernel(w.function, 1, 1, 1, 1, 1, 1, 1 << 20, stream, a_, nullptr);
   });
   ask("Launch ok" + n, [=]() -> CUresult {
-    void* a_[] = {const_cast<CUdeviceptr*>(&w.d)};
-    return cuLaunchKernel(w.f, 1, 1, 1, 1, 1, 1, 0, stream, a_, nullptr);
+    void* a_[] = {const_cast<CUdeviceptr*>(&w.memory)};
+    return cuLaunchKernel(w.function, 1, 1, 1, 1, 1, 1, 0, stream, a_, nullptr);
   });
   ask("GraphLaunch nul" + n, [=] { return cuGraphLaunch(nullptr, stream); });
   ask("GraphUpload nul" + n, [=] { return cuGraphUpload(nullptr, stream); });
@@ -260,8 +222,8 @@ void AskAllocations(const World& w, CUstream stream, const std::string& n, const
   });
   ask("AllocAsync nul" + n, [=] { return cuMemAllocAsync(nullptr, 64, stream); });
   ask("FreeAsync 0" + n, [=] { return cuMemFreeAsync(0, stream); });
-  ask("FreeAsync bad" + n, [=] { return cuMemFreeAsync(w.bad, stream); });
-  ask("FreeAsync d+" + n, [=] { return cuMemFreeAsync(w.d + 64, stream); });
+  ask("FreeAsync bad" + n, [=] { return cuMemFreeAsync(w.unknown, stream); });
+  ask("FreeAsync d+" + n, [=] { return cuMemFreeAsync(w.memory + 64, stream); });
   ask("AllocPool nul" + n, [=]() -> CUresult {
     CUdeviceptr p = 0;
     return cuMemAllocFromPoolAsync(&p, 64, nullptr, stream);

@@ -549,7 +549,7 @@ TEST_F(CaptureTest, FillsOfNothingAndOfUnknownMemory) {
   OK(cuMemFree(memory));
 }
 
-// The driver refuses a call in a stream whose capture is invalidated before it looks at the call's flags.
+// In a stream whose capture is invalidated the driver answers so whatever the call's flags are: it looks at the capture first.
 TEST_F(CaptureTest, ABrokenCaptureIsSaidFirst) {
   constexpr unsigned kNoSuchFlag = 8;
   CUgraph graph = nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // WorkerFd owns a descriptor, and has a thread beside the event loop close it (closing.h). Each descriptor that the daemon receives lies in
-// a WorkerFd, because a worker or a local client may send one whose close() takes seconds. So does each socket of an untrusted peer,
+// a WorkerFd, because a worker or a local client may send one whose close() takes seconds. Each socket of an untrusted peer lies in one, too,
 // because the kernel closes the unread descriptors in a UNIX socket together with the socket.
 #pragma once
 #include <sys/stat.h>

@@ -30,8 +30,8 @@ struct Demand {
   // that has died. So it keeps nobody waiting, and is paid for as long as it may well be there.
   bool leaves = false;
   uint64_t submitted = 0;  // a count that grows with every submission
-  // How many processes have work, where `busy` or `leaves`: the GPU's own round gives each the same time. A process whose time slice was
-  // set counts as that slice's part of the driver's own.
+  // How many processes have work, while `busy` or `leaves` is true. The GPU's own round gives each process the same time; one whose time
+  // slice was set counts as that slice divided by the driver's own.
   double contexts = 1;
   uint32_t processes = 1;  // that have work
 };
