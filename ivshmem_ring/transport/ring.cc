@@ -98,7 +98,7 @@ RingConsumer::Status RingConsumer::LookAtTail() {
   return SizeAt(next_head_) != 0 ? Status::kRecord : Corrupt("ring tail moved without a record");
 }
 
-RingConsumer::Status RingConsumer::Next(std::span<const std::byte>* record) {
+[[gnu::hot]] RingConsumer::Status RingConsumer::Next(std::span<const std::byte>* record) {
   if (reason_ != nullptr) return Status::kCorrupt;
   for (next_head_ = head_;;) {
     const uint32_t bytes = SizeAt(next_head_);
@@ -138,13 +138,13 @@ RingConsumer::Status RingConsumer::Next(std::span<const std::byte>* record) {
   }
 }
 
-void RingConsumer::Prefetch() const {
+[[gnu::hot]] void RingConsumer::Prefetch() const {
   constexpr uint64_t kPrefetchedBytes = 256;  // as much as a launch takes
   for (uint64_t i = 0; i < kPrefetchedBytes; i += kRecordAlign)
     __builtin_prefetch(data_ + ((next_head_ + i) & (bytes_ - 1)));
 }
 
-void RingConsumer::Release(uint64_t held_bytes) {
+[[gnu::hot]] void RingConsumer::Release(uint64_t held_bytes) {
   head_before_ = std::exchange(head_, next_head_);
   ++sequence_;
   if (head_ - told_head_ < held_bytes && Ready()) return;

@@ -285,8 +285,9 @@ void RingServer::Stop() {
   }
 }
 
-ReceiveStatus RingServer::Receive(RingConsumer& ring, HotWord& waiting, SpinBudget& budget, bool frugal,
-                                  std::span<const std::byte>* record, uint64_t* now) {
+[[gnu::hot]] ReceiveStatus RingServer::Receive(RingConsumer& ring, HotWord& waiting, SpinBudget& budget,
+                                               bool frugal, std::span<const std::byte>* record,
+                                               uint64_t* now) {
   // First, so that a peer that never pauses cannot keep a stopped session alive.
   if (stop_.load(std::memory_order_acquire)) return ReceiveStatus::kStopped;
   const bool there = ring.Ready();
@@ -346,7 +347,7 @@ void RingServer::Gather(uint32_t us) {
   gather_pace_.Note(why == 0 ? woken_by : why == ETIMEDOUT ? End::kTime : End::kNoSleep, main_.Ready());
 }
 
-ReceiveStatus RingServer::ReceiveMain(std::span<const std::byte>* record) {
+[[gnu::hot]] ReceiveStatus RingServer::ReceiveMain(std::span<const std::byte>* record) {
   const ReceiveStatus status =
       Receive(main_, host_->main_waiting, main_budget_, main_frugal_, record, &main_ticks_);
   if (status == ReceiveStatus::kRecord) {
@@ -368,7 +369,7 @@ ReceiveStatus RingServer::ReceiveMain(std::span<const std::byte>* record) {
   return status;
 }
 
-void RingServer::DoneMain() {
+[[gnu::hot]] void RingServer::DoneMain() {
   HandedMain();
   flight_.End(FlightRecorder::kMainLink, main_sequence_, main_ticks_);
 }

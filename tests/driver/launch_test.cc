@@ -311,7 +311,8 @@ TEST_F(LaunchTest, AsBeforeCuda4) {
   OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
   EXPECT_EQ(cuLaunchGridAsync(add_, 1, 2, stream), CUDA_SUCCESS);
   OK(cuStreamSynchronize(stream));
-  Say("by two rows of blocks", First());
+  // Both rows add to the same numbers, and either may read before the other has written.
+  EXPECT_TRUE(First() == 9u || First() == 12u) << First();
   OK(cuStreamDestroy(stream));
   EXPECT_EQ(cuParamSetf(add_, 12, 1.0f), CUDA_SUCCESS);  // 0x3f800000
   const uint32_t before = First();

@@ -39,7 +39,7 @@ struct Launch {
 };
 
 // Everything but the parameters.
-CUresult TakeBody(Session& session, Reader& in, Launch* launch) {
+[[gnu::hot]] CUresult TakeBody(Session& session, Reader& in, Launch* launch) {
   launch->body = in.Get<LaunchBody>();
   launch->function = session.objects().ToDriver<CUfunction>(launch->body.function, in);
   launch->stream = session.objects().ToDriver<CUstream>(launch->body.stream, in);
@@ -76,7 +76,7 @@ bool IsCooperative(const Launch& launch) {
   });
 }
 
-CUresult RunLaunch(Launch* launch) {
+[[gnu::hot]] CUresult RunLaunch(Launch* launch) {
   const LaunchBody& body = launch->body;
   size_t parameter_bytes = body.parameter_bytes;
   void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<std::byte*>(launch->parameters),
@@ -118,7 +118,7 @@ CUresult RunLaunch(Launch* launch) {
 
 }  // namespace
 
-CUresult Serve_cuLaunchKernel(Session& session, Request& request) {
+[[gnu::hot]] CUresult Serve_cuLaunchKernel(Session& session, Request& request) {
   Launch launch;
   if (const CUresult result = TakeBody(session, request.in, &launch)) return result;
   launch.parameters = request.in.Take(launch.body.parameter_bytes);

@@ -92,11 +92,13 @@ constinit thread_local CallerState caller;
 // What a stream is asked may add to the graph of a capture, and what a graph or node is asked may be about a graph
 // that a stream adds to: while anything is captured, one request at a time does either. What only waits for a
 // stream adds nothing, and would keep others waiting.
-bool TouchesCaptures() {
-  if (Objects::whereabouts().stream.wire == 0 && named.graph.wire == 0 && named.node.wire == 0) return false;
+[[gnu::hot]] bool TouchesCaptures() {
   const auto op = static_cast<Op>(named.op);
-  if (Captures::Any()) return !TraitsOf(op).Has(traits::kAwaits);
-  return op == Op::cuStreamBeginCapture_v2 || op == Op::cuStreamBeginCaptureToGraph;
+  const bool touches = Captures::Any()
+                           ? !TraitsOf(op).Has(traits::kAwaits)
+                           : op == Op::cuStreamBeginCapture_v2 || op == Op::cuStreamBeginCaptureToGraph;
+  return touches &&
+         (Objects::whereabouts().stream.wire != 0 || named.graph.wire != 0 || named.node.wire != 0);
 }
 
 bool NameCapturing() {
@@ -163,7 +165,7 @@ Objects::Objects() {
   handles_.is_capturing = [] { return Captures::Any(); };
 }
 
-CUresult Objects::SetCaller(CUcontext context, CUstreamCaptureMode mode) const {
+[[gnu::hot]] CUresult Objects::SetCaller(CUcontext context, CUstreamCaptureMode mode) const {
   // The driver may have taken the context from this thread, or given its address to a new one.
   const uint64_t seen = context_changes_.load(std::memory_order_acquire);
   if (context == caller.context && caller.changes == seen && mode == caller.mode) [[likely]]
@@ -189,7 +191,7 @@ CUresult Objects::ChangeCaller(CUcontext context, CUstreamCaptureMode mode, uint
   return CUDA_SUCCESS;
 }
 
-CUresult Objects::Enter(const RecordPrefix& header) {
+[[gnu::hot]] CUresult Objects::Enter(const RecordPrefix& header) {
   named.Reset();
   named.op = header.op;
   whereabouts_.context = header.context;
@@ -207,7 +209,7 @@ CUresult Objects::Enter(const RecordPrefix& header) {
   return SetCaller(static_cast<CUcontext>(context), mode);
 }
 
-void Objects::Leave(CUresult result) {
+[[gnu::hot]] void Objects::Leave(CUresult result) {
   const bool has_news =
       named.exclusive_count != 0 || named.made != 0 || named.reference != 0 || Captures::Any();
   if (!has_news && !named.ends_capture) return;
@@ -280,7 +282,8 @@ CUresult Objects::EndCapture(CUstream stream, WireHandle captured, const HandleT
   return result;
 }
 
-void* Objects::ToDriver(HandleKind kind, WireHandle wire, Reader& r) {
+// Inlined with the kind known where each launch passes: of a switch over kinds the processor guesses the way wrongly.
+inline void* Objects::Look(HandleKind kind, WireHandle wire, Reader& r) {
   if (wire == 0) return nullptr;
   if (kind == HandleKind::kStream && wire == kLegacyStreamWire) return CU_STREAM_LEGACY;
   void* value = handles_.Use(kind, wire);
@@ -290,6 +293,18 @@ void* Objects::ToDriver(HandleKind kind, WireHandle wire, Reader& r) {
   if (kind == HandleKind::kTextureReference || kind == HandleKind::kSurfaceReference) named.reference = wire;
   if (value != nullptr && IsUsedByOne(kind)) NameExclusive(kind, {wire, value}, r);
   return value;
+}
+
+void* Objects::ToDriver(HandleKind kind, WireHandle wire, Reader& r) {
+  return Look(kind, wire, r);
+}
+
+[[gnu::hot]] CUfunction Objects::FunctionToDriver(WireHandle wire, Reader& r) {
+  return static_cast<CUfunction>(Look(HandleKind::kFunction, wire, r));
+}
+
+[[gnu::hot]] CUstream Objects::StreamToDriver(WireHandle wire, Reader& r) {
+  return static_cast<CUstream>(Look(HandleKind::kStream, wire, r));
 }
 
 // Apart from ToDriver, because each launch goes through that.
@@ -309,7 +324,7 @@ void* Objects::ToEnd(HandleKind kind, WireHandle wire, Reader& r) {
   return value;
 }
 
-CUresult Objects::Prepare() {
+[[gnu::hot]] CUresult Objects::Prepare() {
   return named.exclusive_count != 0 || TouchesCaptures() ? PrepareExclusive() : CUDA_SUCCESS;
 }
 

@@ -51,6 +51,8 @@ class Objects {
   void* ToDriver(HandleKind kind, WireHandle wire, Reader& r);
   template <class T>
   T ToDriver(WireHandle wire, Reader& r) {
+    if constexpr (std::is_same_v<T, CUfunction>) return FunctionToDriver(wire, r);
+    if constexpr (std::is_same_v<T, CUstream>) return StreamToDriver(wire, r);
     return static_cast<T>(ToDriver(kKindOf<T>, wire, r));
   }
   // The same for an object that the call ends.
@@ -125,6 +127,9 @@ class Objects {
   void Drop(HandleKind kind, const void* object, const std::shared_ptr<void>& what);
 
  private:
+  void* Look(HandleKind kind, WireHandle wire, Reader& r);
+  CUfunction FunctionToDriver(WireHandle wire, Reader& r);
+  CUstream StreamToDriver(WireHandle wire, Reader& r);
   std::shared_ptr<void> FindKept(HandleKind kind, const void* object);
   CUresult SetCaller(CUcontext context, CUstreamCaptureMode mode) const;
   // `seen`: of context_changes_.

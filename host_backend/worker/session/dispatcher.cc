@@ -54,7 +54,7 @@ Dispatcher::Dispatcher(Session& session, ServerTransport& transport)
       transport_(transport),
       lanes_(LaneCount(), [this](std::span<const std::byte> record) { ExecuteInLane(record); }) {}
 
-void Dispatcher::Run() {
+[[gnu::hot]] void Dispatcher::Run() {
   constexpr uint32_t kMostUnsettled = 32;
   for (;;) {
     std::span<const std::byte> record;
@@ -86,7 +86,8 @@ void Dispatcher::Run() {
   }
 }
 
-Dispatcher::Handed Dispatcher::Hand(const PostedHeader& header, std::span<const std::byte> record) {
+[[gnu::hot]] Dispatcher::Handed Dispatcher::Hand(const PostedHeader& header,
+                                                 std::span<const std::byte> record) {
   // Where others want the processors, handing over would cost more threads' wake-ups.
   const auto more_ready = [this] { return transport_.MainReady() && FreeProcessors() == KnownProcessors(); };
   if (!lanes_.Wanted(header.thread, more_ready)) return Handed::kNo;
@@ -126,7 +127,7 @@ void Dispatcher::Settle(bool or_more) {
 // A sleeper that states its number at this very moment may be missed, since nothing keeps the load behind the store, or another
 // sleeper's number may have been the lower one; its sleeps are short for that reason (AwaitAsleep). A barrier here would cost each
 // posted record more.
-void Dispatcher::SetDispatched(uint64_t sequence) {
+[[gnu::hot]] void Dispatcher::SetDispatched(uint64_t sequence) {
   dispatched_.store(sequence, std::memory_order_release);  // partner: WaitFor
   if (sequence < wake_at_.load(std::memory_order_relaxed)) return;
   wake_at_.store(kNobodySleeps, std::memory_order_relaxed);
