@@ -1,32 +1,107 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guest_lib/addresses/private_host.h"
 
+#include <fcntl.h>
+#include <pthread.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <map>
 #include <mutex>
 
 #include "guest_lib/process/lock_order.h"
 #include "guest_lib/session/context.h"
+#include "guest_lib/session/device_reach.h"
 #include "guest_lib/session/handles.h"
 
 namespace causeway::guest {
 namespace {
 
 Mutex<Lock::kPrivateHost> mutex;
-auto& blocks = *new std::map<uint64_t, HostAllocation>;  // by address; never destroyed
+auto& blocks = *new std::map<uint64_t, PrivateHost>;  // by address; never destroyed
+int file = -1;                                        // of all blocks, each of which has a part to itself
+uint64_t file_end = 0;
+
+// What the child allocates lies in a file of its own.
+void InForkedChild() {
+  if (file >= 0) close(file);
+  file = -1;
+  file_end = 0;
+  unreached_blocks.store(0);
+  for (auto& [address, block] : blocks) block.file = -1;
+}
+
+// The caller holds the mutex. False: no file can be had.
+bool GrowFile(uint64_t bytes) {
+  static const int registered = pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); },
+                                               [] {
+                                                 InForkedChild();
+                                                 mutex.unlock();
+                                               });
+  (void)registered;
+  if (file < 0) file = memfd_create("causeway-pinned", MFD_CLOEXEC);
+  return file >= 0 && ftruncate(file, static_cast<off_t>(file_end + bytes)) == 0;
+}
+
+// Maps what is reserved. The caller holds the mutex.
+void* MapBlock(PrivateHost* block) {
+  constexpr int kAccess = PROT_READ | PROT_WRITE;
+  const uint64_t room = block->reserved + kPrivateHostGranule;
+  void* reserved = mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) return reserved;
+  const auto begin = reinterpret_cast<uint64_t>(reserved);
+  const uint64_t at = (begin + kPrivateHostGranule - 1) & ~(kPrivateHostGranule - 1);
+  const auto unmap = [](uint64_t from, uint64_t to) {
+    if (from < to) munmap(reinterpret_cast<void*>(from), to - from);
+  };
+  unmap(begin, at);
+  unmap(at + block->reserved, begin + room);
+  void* mapped = MAP_FAILED;
+  if (GrowFile(block->reserved)) {
+    mapped = mmap(reinterpret_cast<void*>(at), block->reserved, kAccess, MAP_SHARED | MAP_FIXED, file,
+                  static_cast<off_t>(file_end));
+  }
+  if (mapped != MAP_FAILED) {
+    block->file = file;
+    block->offset = file_end;
+    file_end += block->reserved;
+  } else {
+    mapped = mmap(reinterpret_cast<void*>(at), block->reserved, kAccess,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  }
+  if (mapped == MAP_FAILED) unmap(at, at + block->reserved);
+  return mapped;
+}
+
+// The caller holds the mutex. Null: none.
+PrivateHost* Find(uint64_t address) {
+  const auto next = blocks.upper_bound(address);
+  if (next == blocks.begin()) return nullptr;
+  PrivateHost& block = std::prev(next)->second;
+  return address - block.host.address < block.host.bytes ? &block : nullptr;
+}
+
+void NoteReached(PrivateHost* block) {
+  if (!block->reached && block->file >= 0) unreached_blocks.fetch_sub(1, std::memory_order_relaxed);
+  block->reached = true;
+}
 
 }  // namespace
 
-CUresult AllocatePrivateHost(void** address, uint64_t bytes, uint32_t flags) {
-  void* block = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (block == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
-  HostAllocation host{.address = reinterpret_cast<uint64_t>(block), .bytes = bytes, .flags = flags};
-  host.context = CurrentContextObject();
-  host.id = NextId();
+CUresult AllocatePrivateHost(void** address, uint64_t bytes, uint32_t flags, HostKind kind) {
+  if (bytes > UINT64_MAX - kPrivateHostGranule) return CUDA_ERROR_OUT_OF_MEMORY;
+  PrivateHost block;
+  block.reserved = (bytes + kPrivateHostGranule - 1) & ~(kPrivateHostGranule - 1);
   const std::lock_guard lock(mutex);
-  blocks[host.address] = host;
-  *address = block;
+  void* mapped = MapBlock(&block);
+  if (mapped == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+  block.host = {.address = reinterpret_cast<uint64_t>(mapped), .bytes = bytes, .kind = kind, .flags = flags};
+  block.host.context = CurrentContextObject();
+  block.host.id = NextId();
+  block.host.device_address = block.file >= 0 ? block.host.address : 0;
+  blocks[block.host.address] = block;
+  if (block.file >= 0) unreached_blocks.fetch_add(1, std::memory_order_relaxed);
+  *address = mapped;
   return CUDA_SUCCESS;
 }
 
@@ -34,28 +109,53 @@ CUresult FreePrivateHost(void* address) {
   const std::lock_guard lock(mutex);
   const auto found = blocks.find(reinterpret_cast<uint64_t>(address));
   if (found == blocks.end()) return CUDA_ERROR_INVALID_VALUE;
-  munmap(address, found->second.bytes);
+  PrivateHost& block = found->second;
+  NoteReached(&block);
+  munmap(address, block.reserved);
+  // The file keeps its length: no other block ever has this part of it.
+  if (block.file >= 0)
+    fallocate(block.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(block.offset),
+              static_cast<off_t>(block.reserved));
   blocks.erase(found);
   return CUDA_SUCCESS;
 }
 
-bool FindPrivateHost(uint64_t address, HostAllocation* allocation) {
+bool FindPrivateHost(uint64_t address, PrivateHost* block) {
   const std::lock_guard lock(mutex);
-  const auto next = blocks.upper_bound(address);
-  if (next == blocks.begin() || address - std::prev(next)->first >= std::prev(next)->second.bytes)
-    return false;
-  *allocation = std::prev(next)->second;
+  const PrivateHost* found = Find(address);
+  if (found != nullptr) *block = *found;
+  return found != nullptr;
+}
+
+bool FindPrivateHost(uint64_t address, HostAllocation* allocation) {
+  PrivateHost block;
+  if (!FindPrivateHost(address, &block)) return false;
+  *allocation = block.host;
   return true;
 }
 
-void FreePrivateHostOf(const Object* context) {
+bool SetPrivateHostSyncMemops(uint64_t address, bool value) {
   const std::lock_guard lock(mutex);
-  for (auto at = blocks.begin(); at != blocks.end();) {
-    const auto here = at++;
-    if (here->second.context != context) continue;
-    munmap(reinterpret_cast<void*>(here->first), here->second.bytes);
-    blocks.erase(here);
+  PrivateHost* found = Find(address);
+  if (found != nullptr) found->host.sync_memops = value;
+  return found != nullptr;
+}
+
+void NotePrivateHostReached(uint64_t address, uint64_t device_address) {
+  const std::lock_guard lock(mutex);
+  PrivateHost* found = Find(address);
+  if (found == nullptr) return;
+  found->host.device_address = device_address;
+  NoteReached(found);
+}
+
+std::vector<PrivateHost> PrivateHostOf(const Object* context) {
+  std::vector<PrivateHost> all;
+  const std::lock_guard lock(mutex);
+  for (const auto& [address, block] : blocks) {
+    if (block.host.context == context) all.push_back(block);
   }
+  return all;
 }
 
 }  // namespace causeway::guest

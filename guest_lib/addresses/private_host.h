@@ -1,20 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pinned memory for sessions that share no memory (TCP): ordinary memory of this process, which kernels
-// cannot reach and copies treat as such. Any thread may call these functions; they send no messages.
+// Pinned memory for sessions that share no memory (TCP): ordinary memory of this process, which copies treat as
+// such. Its pages lie in a memory file, so that they can be mapped a second time once the device is to reach a
+// block (guest_lib/host_register/pinned_reach.h). Any thread may call these functions; they send no messages.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
+
+#include <vector>
 
 #include "guest_lib/addresses/host_allocation.h"
 
 namespace causeway::guest {
 
+// How a block's bytes are laid out: the smallest part of managed memory that is exchanged (managed/areas.h).
+inline constexpr uint64_t kPrivateHostGranule = 64u << 10;
+
+struct PrivateHost {
+  HostAllocation host;
+  uint64_t reserved = 0;  // bytes that are mapped from host.address on: whole granules
+  int file = -1;  // where they lie, from `offset` on; -1: in no file, so that no device can reach them
+  uint64_t offset = 0;
+  bool reached = false;  // by the device, or it was tried in vain
+};
+
 // CUDA_ERROR_OUT_OF_MEMORY if there is none. `flags` are cuMemHostAlloc's, and only kept.
-CUresult AllocatePrivateHost(void** address, uint64_t bytes, uint32_t flags);
+CUresult AllocatePrivateHost(void** address, uint64_t bytes, uint32_t flags,
+                             HostKind kind = HostKind::kPinned);
 // CUDA_ERROR_INVALID_VALUE if no allocation begins there.
 CUresult FreePrivateHost(void* address);
 // The allocation that holds the address; false if there is none.
 bool FindPrivateHost(uint64_t address, HostAllocation* allocation);
-// Frees all that was allocated while that context was current.
-void FreePrivateHostOf(const Object* context);
+bool FindPrivateHost(uint64_t address, PrivateHost* block);
+// Sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of what holds the address. False: there is no such memory.
+bool SetPrivateHostSyncMemops(uint64_t address, bool value);
+// Notes that the device reaches the block that begins there from now on, at `device_address`; 0: it cannot.
+void NotePrivateHostReached(uint64_t address, uint64_t device_address);
+// The blocks that were allocated while that context was current.
+std::vector<PrivateHost> PrivateHostOf(const Object* context);
 
 }  // namespace causeway::guest

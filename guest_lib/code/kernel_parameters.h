@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "guest_lib/code/function.h"
+#include "guest_lib/session/device_reach.h"
 
 namespace causeway::guest {
 
@@ -43,6 +44,14 @@ struct KernelParameters {
     }
     *bytes = function.parameter_bytes;
     return CUDA_SUCCESS;
+  }
+  // Pinned memory among them is the device's from here on. Once SizeFor has found nothing wrong; sends messages.
+  void NameOnDevice(const Function& function) const {
+    if (unreached_blocks.load(std::memory_order_relaxed) == 0) [[likely]]
+      return;
+    if (buffer != nullptr) return NameAllOnDevice(buffer, buffer_bytes);
+    for (size_t i = 0; i < function.layout.size(); ++i)
+      NameAllOnDevice(pointers[i], function.layout[i].bytes);
   }
   // Writes the parameters in the kernel's own layout. `bytes` is what SizeFor said.
   void Pack(const Function& function, std::byte* to, uint32_t bytes) const {

@@ -133,6 +133,7 @@ CUresult Prepare(Launch* launch, const Shape3& shape, CUstream stream, void** ke
   uint32_t parameter_bytes = 0;
   if (const CUresult result = launch->parameters.Take(kernel_params, extra)) return result;
   if (const CUresult result = launch->parameters.SizeFor(function, &parameter_bytes)) return result;
+  launch->parameters.NameOnDevice(function);
   launch->stream = ResolvedStream(stream);
   if (const CUresult result = launch->stream.error()) return result;
   launch->body = {WireOf(launch->object),
@@ -363,6 +364,7 @@ CUresult cuParamSetv(CUfunction function, int offset, void* from, unsigned int b
   constexpr unsigned kPiece = 2048;
   if (const CUresult result = InitialisedOrError()) return result;
   if (from == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  NameAllOnDevice(from, bytes);
   unsigned at = 0;
   do {
     const unsigned piece = bytes - at < kPiece ? bytes - at : kPiece;

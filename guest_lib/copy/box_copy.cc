@@ -150,6 +150,7 @@ CUresult CopyBox(CUDA_MEMCPY3D box, CUstream stream, CopyForm form, CUcontext so
   if (const CUresult result = BeginCopy(stream, form)) return result;
   if (box.WidthInBytes == 0 || box.Height == 0 || box.Depth == 0)
     return AnswerCopy(CUDA_SUCCESS, stream, form);
+  if (form == CopyForm::kAsynchronous && AnyCapture()) NameOnDevice(box);
   NameManagedAsDevice(&box);
   const BoxSide from = SideOf(box, true), to = SideOf(box, false);
   // The host judges arrays, but ordinary memory is read before it is asked.

@@ -166,9 +166,10 @@ using namespace causeway::guest;
 extern "C" {
 
 CUresult cuCtxGetCurrent(CUcontext* context) {
-  if (const CUresult result = InitialisedOrError()) return result;
+  if (!IsUsable(ThisThread())) [[unlikely]]
+    return InitialisedOrError();
   if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  *context = CurrentContext();
+  *context = reinterpret_cast<CUcontext>(CurrentContextObject());
   return CUDA_SUCCESS;
 }
 

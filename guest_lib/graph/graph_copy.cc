@@ -7,10 +7,12 @@
 #include <mutex>
 #include <vector>
 
+#include "guest_lib/addresses/private_host.h"
 #include "guest_lib/addresses/region_memory.h"
 #include "guest_lib/callbacks/callbacks.h"
 #include "guest_lib/graph/graph_objects.h"
 #include "guest_lib/graph/host_nodes.h"
+#include "guest_lib/host_register/pinned_reach.h"
 #include "guest_lib/memory/memory.h"
 #include "guest_lib/process/lock_order.h"
 #include "guest_lib/session/captures.h"
@@ -38,6 +40,26 @@ struct StagedCopy {
   bool to_device = false, from_device = false;
 };
 
+// A buffer that this process and the device both see. Where no memory is shared it is pinned memory that the device reaches.
+CUresult AllocateStaging(uint64_t bytes, void** staging) {
+  Session& session = Session::Made();
+  if (session.transport().shares_memory())
+    return session.memory().Allocate(bytes, HostKind::kInternal, 0, staging);
+  if (const CUresult result = AllocatePrivateHost(staging, bytes, 0, HostKind::kInternal)) return result;
+  const CUresult result = ReachPinned(reinterpret_cast<uint64_t>(*staging));
+  if (result != CUDA_SUCCESS) FreePrivateHost(*staging);
+  return result;
+}
+
+void FreeStaging(void* staging) {
+  Session& session = Session::Made();
+  if (session.transport().shares_memory()) {
+    session.memory().Free(staging);
+  } else {
+    FreePinned(reinterpret_cast<uint64_t>(staging));
+  }
+}
+
 // Staging buffers whose copies are gone. The next call frees them: the callback that tells of it cannot.
 Mutex<Lock::kStagedCopiesDone> done_mutex;
 auto& done = *new std::vector<StagedCopy*>;  // never destroyed
@@ -51,7 +73,7 @@ void FreeDone() {
   }
   for (StagedCopy* copy : ended) {
     callbacks::Release(copy->number);
-    if (copy->staging != nullptr) Session::Made().memory().Free(copy->staging);
+    if (copy->staging != nullptr) FreeStaging(copy->staging);
     delete copy;
   }
 }
@@ -76,15 +98,12 @@ Plane PlaneOf(const BoxSide& side) {
 CUresult Make(const CUDA_MEMCPY3D& box, CUcontext context, StagedCopy** made) {
   const RelaxedCaptures relaxed;
   FreeDone();
-  Session* session = Session::Get();
   const BoxSide from = SideOf(box, true), to = SideOf(box, false);
   const bool from_host = from.type == CU_MEMORYTYPE_HOST, to_host = to.type == CU_MEMORYTYPE_HOST;
   if ((from_host && from.base == 0) || (to_host && to.base == 0) || box.WidthInBytes == 0 ||
       box.Height == 0 || box.Depth == 0) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  if (!session->transport().shares_memory())
-    return CUDA_ERROR_NOT_SUPPORTED;  // no buffer that both sides see
   auto copy = std::make_unique<StagedCopy>();
   copy->given = box;
   copy->context = context;
@@ -101,9 +120,7 @@ CUresult Make(const CUDA_MEMCPY3D& box, CUcontext context, StagedCopy** made) {
     const uint64_t slice = uint64_t{box.WidthInBytes} * box.Height;
     if (slice / box.Height != box.WidthInBytes || slice > (uint64_t{1} << 40) / box.Depth)
       return CUDA_ERROR_INVALID_VALUE;
-    if (const CUresult result =
-            session->memory().Allocate(slice * box.Depth, HostKind::kInternal, 0, &copy->staging))
-      return result;
+    if (const CUresult result = AllocateStaging(slice * box.Depth, &copy->staging)) return result;
     Plane staging;
     staging.first = static_cast<std::byte*>(copy->staging);
     staging.pitch = box.WidthInBytes;
@@ -202,6 +219,7 @@ const StagedCopy* StagedCopyOf(CUgraphNode node) {
 }  // namespace
 
 bool NeedsStaging(const CUDA_MEMCPY3D& box) {
+  NameOnDevice(box);
   return SideOf(box, true).pageable || SideOf(box, false).pageable;
 }
 

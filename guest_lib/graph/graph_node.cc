@@ -64,6 +64,7 @@ CUresult Packed::TakeKernel() {
   uint32_t bytes = 0;
   if (function_ != nullptr) {
     if (const CUresult result = parameters_.SizeFor(*function_, &bytes)) return result;
+    parameters_.NameOnDevice(*function_);
   }
   packing_ = kernel.extra != nullptr          ? KernelPacking::kBuffer
              : kernel.kernelParams != nullptr ? KernelPacking::kPointers
@@ -108,6 +109,9 @@ CUresult Packed::Take(const CUgraphNodeParams& params) {
       return TakeKernel();
     case CU_GRAPH_NODE_TYPE_MEMCPY:
       return TakeCopy();
+    case CU_GRAPH_NODE_TYPE_MEMSET:
+      NameOnDevice(params.memset.dst);
+      return CUDA_SUCCESS;
     case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
       if (params.alloc.accessDescCount > kMaxDevices * 4 ||
           (params.alloc.accessDescs == nullptr && params.alloc.accessDescCount != 0)) {
@@ -120,6 +124,7 @@ CUresult Packed::Take(const CUgraphNodeParams& params) {
     case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
       if (params.memOp.count > kMaxMemOps || (params.memOp.paramArray == nullptr && params.memOp.count != 0))
         return CUDA_ERROR_INVALID_VALUE;
+      NameOnDevice(params.memOp.paramArray, params.memOp.count);
       array_ = params.memOp.paramArray;
       payload_bytes_ = params.memOp.count * sizeof(CUstreamBatchMemOpParams);
       params_.memOp.paramArray = nullptr;

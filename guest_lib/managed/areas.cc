@@ -22,7 +22,7 @@ constexpr uint64_t kMostChunks = 4096;       // of an area: each may become a ma
 constexpr uint64_t kWindowBytes = 4u << 20;  // fetched at once when a program goes through in order
 constexpr size_t kSureChunks = 4;            // after so many in order, the next are fetched ahead
 constexpr uint64_t kSharedWindowBytes = 256u << 10;
-constexpr uint64_t kRestoredBytes = 1u << 20;  // of a variable
+constexpr uint64_t kRestoredBytes = 1u << 20;  // of a variable or a block
 constexpr size_t kMostByteRuns = 256;          // of a chunk that are sent to the byte
 constexpr size_t kWord = 8;
 constexpr size_t kGroupGap = 32;
@@ -53,33 +53,47 @@ ManagedAreas::Area* ManagedAreas::Find(uint64_t address) {
   return address < area.end ? &area : nullptr;
 }
 
-bool ManagedAreas::Make(uint64_t begin, uint64_t end, State state) {
+// Both mappings of an area's pages. Pinned memory has the program's already.
+bool ManagedAreas::MapArea(Area* area, const ManagedMemory& memory) {
+  const uint64_t bytes = area->end - area->begin;
+  area->owns_file = memory.file < 0;
+  area->file = memory.file;
+  area->offset = memory.offset;
+  if (area->owns_file) {
+    // What is reserved there is this library's and nobody else's.
+    if (!IsDeviceAddress(area->begin, bytes)) return false;
+    area->file = memfd_create("causeway-managed", MFD_CLOEXEC);
+    if (area->file < 0) return false;
+  }
+  void* alias = MAP_FAILED;
+  if (!area->owns_file || ftruncate(area->file, static_cast<off_t>(bytes)) == 0)
+    alias = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, area->file,
+                 static_cast<off_t>(area->offset));
+  area->alias = static_cast<std::byte*>(alias);
+  if (alias != MAP_FAILED &&
+      (!area->owns_file || mmap(Pointer(area->begin), bytes, PROT_NONE,
+                                MAP_SHARED | MAP_NORESERVE | MAP_FIXED, area->file, 0) != MAP_FAILED)) {
+    return true;
+  }
+  if (alias != MAP_FAILED) munmap(alias, bytes);
+  if (area->owns_file) close(area->file);
+  return false;
+}
+
+bool ManagedAreas::Make(uint64_t begin, uint64_t end, const ManagedMemory& memory) {
   Area area{};
   area.begin = begin;
   area.end = end;
   const uint64_t bytes = end - begin;
   area.chunk_bytes = std::bit_ceil(std::max(kSmallestChunk, bytes / kMostChunks));
-  area.file = memfd_create("causeway-managed", MFD_CLOEXEC);
-  if (area.file < 0) return false;
-  void* alias = MAP_FAILED;
-  if (ftruncate(area.file, static_cast<off_t>(bytes)) == 0)
-    alias = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, area.file, 0);
-  // What is reserved there is this library's and nobody else's.
-  if (alias == MAP_FAILED || !IsDeviceAddress(begin, bytes) ||
-      mmap(Pointer(begin), bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, area.file, 0) ==
-          MAP_FAILED) {
-    if (alias != MAP_FAILED) munmap(alias, bytes);
-    close(area.file);
-    return false;
-  }
+  if (!MapArea(&area, memory)) return false;
   // A forked child has no managed memory, as natively.
-  madvise(alias, bytes, MADV_DONTFORK);
+  madvise(area.alias, bytes, MADV_DONTFORK);
   madvise(Pointer(begin), bytes, MADV_DONTFORK);
-  area.alias = static_cast<std::byte*>(alias);
   area.state.assign((bytes + area.chunk_bytes - 1) / area.chunk_bytes, State::kAbsent);
-  area.fresh = state == State::kOwned;
+  area.fresh = memory.fresh;
   Area& made = areas_.emplace(begin, std::move(area)).first->second;
-  SetState(made, {0, made.state.size()}, state);
+  SetState(made, {0, made.state.size()}, memory.fresh ? State::kOwned : State::kAway);
   return true;
 }
 
@@ -87,7 +101,7 @@ bool ManagedAreas::Add(const ManagedMemory& memory) {
   const uint64_t begin = Floor(memory.address), end = Ceiling(memory.address + memory.bytes);
   bool joins = false;
   memory_[memory.address] = memory;
-  variables_ += memory.stream == 0 ? 1 : 0;
+  restored_ += memory.stream == 0 ? 1 : 0;
   for (uint64_t at = begin; at < end;) {
     if (const Area* known = Find(at)) {
       joins = true;
@@ -96,7 +110,7 @@ bool ManagedAreas::Add(const ManagedMemory& memory) {
     }
     const auto next = areas_.lower_bound(at);
     const uint64_t stop = next == areas_.end() ? end : std::min(end, next->first);
-    if (!Make(at, stop, memory.fresh ? State::kOwned : State::kAway)) {
+    if (!Make(at, stop, memory)) {
       Remove(memory.address);
       return false;
     }
@@ -120,7 +134,7 @@ void ManagedAreas::Remove(uint64_t address) {
   const auto found = memory_.find(address);
   if (found == memory_.end()) return;
   const uint64_t begin = Floor(address), end = Ceiling(address + found->second.bytes);
-  variables_ -= found->second.stream == 0 ? 1 : 0;
+  restored_ -= found->second.stream == 0 ? 1 : 0;
   memory_.erase(found);
   auto is_used = [this](uint64_t from, uint64_t to) {
     std::vector<ManagedSpan> spans;
@@ -139,7 +153,7 @@ void ManagedAreas::Remove(uint64_t address) {
            -1, 0);
       watch_.TryAgain(area->begin, area->end);
       munmap(area->alias, bytes);
-      close(area->file);
+      if (area->owns_file) close(area->file);
       areas_.erase(area->begin);
     } else {
       for (size_t i = 0; i < area->state.size(); ++i) {
@@ -214,14 +228,15 @@ void ManagedAreas::AddSpans(const Area& area, uint64_t begin, uint64_t end, std:
 void ManagedAreas::AddOwned(const Area& area, Run run, std::vector<ManagedSpan>* spans) {
   if (!area.fresh)
     return AddSpans(area, area.ChunkBegin(run.first), area.ChunkEnd(run.first + run.count - 1), spans);
-  const auto base = static_cast<off_t>(area.begin);
-  const auto end = static_cast<off_t>(area.ChunkEnd(run.first + run.count - 1)) - base;
-  for (off_t at = static_cast<off_t>(area.ChunkBegin(run.first)) - base; at < end;) {
+  const uint64_t base =
+      area.begin - area.offset;  // of the file's first byte, if it were mapped from there on
+  const auto end = static_cast<off_t>(area.ChunkEnd(run.first + run.count - 1) - base);
+  for (auto at = static_cast<off_t>(area.ChunkBegin(run.first) - base); at < end;) {
     const off_t data = lseek(area.file, at, SEEK_DATA);
     if (data < 0 || data >= end) return;
     const off_t hole = std::min(end, lseek(area.file, data, SEEK_HOLE));
     if (hole <= data) return;
-    AddSpans(area, area.begin + static_cast<uint64_t>(data), area.begin + static_cast<uint64_t>(hole), spans);
+    AddSpans(area, base + static_cast<uint64_t>(data), base + static_cast<uint64_t>(hole), spans);
     at = hole;
   }
 }
@@ -338,7 +353,7 @@ bool ManagedAreas::Exchange() {
 }
 
 void ManagedAreas::Restore() {
-  if (variables_ == 0) return;
+  if (restored_ == 0) return;
   std::vector<ManagedSpan> spans;
   std::vector<std::pair<Area*, size_t>> chunks;
   for (const auto& [address, memory] : memory_) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pages of this process at the addresses of managed memory that the host's driver placed
-// (docs/managed_memory.md). They are kept in chunks, and a chunk is in one of these states:
+// Pages of this process at the addresses of managed memory that the host's driver placed, and of pinned memory
+// that has pages of the host's own (docs/managed_memory.md). They are kept in chunks, and a chunk is in one of
+// these states:
 //
 //   absent   No managed memory lies there. The program has no access.
 //   away     The driver has the valid bytes. The program has no access; touching the chunk fetches it.
@@ -43,6 +44,9 @@ struct ManagedMemory {
   WireHandle context;  // context and stream: as in ManagedSpan
   WireHandle stream;
   bool fresh;  // it was not written yet
+  // Pinned memory: where its pages lie, which the program has used until now. -1: this class makes the pages.
+  int file = -1;
+  uint64_t offset = 0;
 };
 
 // How many chunks the program may access, so that a thread which would ask for them to be given back can see
@@ -66,8 +70,8 @@ class ManagedAreas {
   // To be called after a fault. If the program goes through memory in order, it fetches what the program will
   // touch next, while the program works on what it has. False: there is nothing to do.
   bool ReadAhead();
-  // To be called when no work is in flight: makes variables accessible again without a fault, so that system
-  // calls which are given one succeed.
+  // To be called when no work is in flight: makes variables and pinned memory accessible again without a fault,
+  // so that system calls which are given some succeed.
   void Restore();
   // Chunks that the program may access now.
   uint64_t accessible() const { return accessible_; }
@@ -83,6 +87,8 @@ class ManagedAreas {
   struct Area {
     uint64_t begin, end, chunk_bytes;
     int file;
+    uint64_t offset;  // in the file, of the first byte
+    bool owns_file;
     std::byte* alias;
     std::vector<State> state;
     std::map<size_t, Twin> twins;
@@ -99,7 +105,8 @@ class ManagedAreas {
   };
 
   Area* Find(uint64_t address);
-  bool Make(uint64_t begin, uint64_t end, State state);
+  bool Make(uint64_t begin, uint64_t end, const ManagedMemory& memory);
+  static bool MapArea(Area* area, const ManagedMemory& memory);
   static Access AccessOf(const Area& area, State state);
   static WatchedPages PagesOf(const Area& area, Run run);
   // Change the state of a run of chunks, all of which are in one state.
@@ -122,7 +129,7 @@ class ManagedAreas {
   std::map<uint64_t, Area> areas_;            // by begin; they do not overlap
   std::map<uint64_t, ManagedMemory> memory_;  // by address
   uint64_t accessible_ = 0, borrowed_ = 0, order_ = 0;
-  size_t variables_ = 0;
+  size_t restored_ = 0;  // how many of them Restore looks at
   // The address from which to fetch ahead (0: nothing), and the state that the chunks get.
   uint64_t ahead_ = 0;
   State ahead_state_ = State::kClean;

@@ -84,7 +84,7 @@ void ForgetAdvice(uint64_t begin, uint64_t end) {
 
 bool IsMigrating(CUdeviceptr address) {
   HostAllocation allocation;
-  return FindMigrating(address, &allocation, true);
+  return FindMigrating(address, &allocation, true) && allocation.kind == HostKind::kManaged;
 }
 
 // The range as the driver sees it: whole pages, of one managed allocation.
@@ -408,8 +408,8 @@ CUresult FreeMigrating(const HostAllocation& allocation) {
 bool FindManaged(uint64_t address, HostAllocation* allocation) {
   Session* session = Session::Get();
   if (session == nullptr) return false;
-  if (session->memory().Find(address, allocation)) return allocation->kind == HostKind::kManaged;
-  return FindMigrating(address, allocation, false);
+  const bool found = session->memory().Find(address, allocation) || FindMigrating(address, allocation, false);
+  return found && allocation->kind == HostKind::kManaged;
 }
 
 CUresult FreeManaged(const HostAllocation& allocation) {

@@ -42,7 +42,8 @@ struct Request {
 
 // Everything here is reached from the signal handler: lock-free, and never destroyed.
 std::atomic<Request*> requests{nullptr};  // newest first; released by Submit, acquired by the serving thread
-std::atomic<size_t> variable_count{0};
+std::atomic<size_t> restored_count{0};    // variables, and pinned memory
+std::atomic<size_t> pinned_count{0};
 std::atomic<bool> serving{false};
 __attribute__((tls_model("initial-exec"))) thread_local bool is_server = false;
 
@@ -58,7 +59,8 @@ bool Submit(Request* request) {
 }
 
 bool ClaimManagedFault(const PageFault& fault) {
-  if (!serving.load(std::memory_order_acquire) || is_server || !IsDeviceAddress(fault.address)) return false;
+  if (!serving.load(std::memory_order_acquire) || is_server) return false;
+  if (!IsDeviceAddress(fault.address) && pinned_count.load() == 0) return false;
   Request request{.task = Task::kFault, .fault = fault};
   return Submit(&request);
 }
@@ -172,7 +174,8 @@ void* ServeForever(void*) {
 void InForkedChild() {
   serving.store(false);
   accessible_chunks.store(0);
-  variable_count.store(0);
+  restored_count.store(0);
+  pinned_count.store(0);
   work::watch.store(0);
 }
 
@@ -227,8 +230,13 @@ class PagesChange {
 // The caller holds the mutex.
 void CountKnown() {
   const auto& known = registry.known;
-  variable_count.store(static_cast<size_t>(
-      std::count_if(known.begin(), known.end(), [](const auto& entry) { return entry.second.owner != 0; })));
+  size_t pinned = 0, variables = 0;
+  for (const auto& [address, one] : known) {
+    variables += one.owner != 0 ? 1 : 0;
+    pinned += one.allocation.kind != HostKind::kManaged ? 1 : 0;
+  }
+  pinned_count.store(pinned);
+  restored_count.store(variables + pinned);
   known_count.store(known.size(), std::memory_order_release);
 }
 
@@ -282,7 +290,7 @@ void ExchangePages() {
 }
 
 void RestorePages() {
-  if (variable_count.load(std::memory_order_acquire) == 0 || is_server) return;
+  if (restored_count.load(std::memory_order_acquire) == 0 || is_server) return;
   if (PageWatch::Get().serves_system_calls()) return;
   Request request{.task = Task::kRestore};
   Submit(&request);
@@ -308,7 +316,7 @@ CUresult AddMigrating(const HostAllocation& allocation, WireHandle owner, bool f
   if (const CUresult result = StartServing()) return result;
   const PagesChange change;
   Request request{.task = Task::kAdd};
-  request.memory = {allocation.address, allocation.bytes, 0, 0, fresh};
+  request.memory = {allocation.address, allocation.bytes, 0, 0, fresh, -1, 0};
   if (owner == 0) {
     if (const CUresult result = CopyStream(allocation.context, &request.memory.stream)) return result;
     request.memory.context = WireOf(allocation.context);
@@ -316,6 +324,18 @@ CUresult AddMigrating(const HostAllocation& allocation, WireHandle owner, bool f
   if (!Submit(&request)) return CUDA_ERROR_NOT_SUPPORTED;
   const std::unique_lock lock(registry.mutex);
   registry.known[allocation.address] = {allocation, owner};
+  CountKnown();
+  return CUDA_SUCCESS;
+}
+
+CUresult AddPinned(const HostAllocation& allocation, uint64_t bytes, int file, uint64_t offset) {
+  if (const CUresult result = StartServing()) return result;
+  const PagesChange change;
+  Request request{.task = Task::kAdd};
+  request.memory = {allocation.address, bytes, 0, 0, true, file, offset};
+  if (!Submit(&request)) return CUDA_ERROR_NOT_SUPPORTED;
+  const std::unique_lock lock(registry.mutex);
+  registry.known[allocation.address] = {allocation, 0};
   CountKnown();
   return CUDA_SUCCESS;
 }

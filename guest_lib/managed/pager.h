@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Managed memory in its migrating form, and __managed__ variables (docs/managed_memory.md, also for what
-// cannot be hidden). The driver has managed memory of its own on the host, which it moves between processors
+// Managed memory in its migrating form, __managed__ variables, and pinned memory of sessions that share none
+// (docs/managed_memory.md, also for what cannot be hidden). The driver has managed memory of its own on the host, which it moves between processors
 // as it sees fit, and this process has pages at the same addresses, which are filled when the program touches
 // them. One thread serves the faults and everything else that concerns the pages (guest_lib/managed/areas.h),
 // so a thread may hold any lock of this library's when it faults. Any thread may call these functions.
@@ -13,6 +13,9 @@ namespace causeway::guest {
 // Makes managed memory that the driver has placed accessible. `fresh`: it was not written yet. `owner`: the
 // module or library of a variable, else 0. CUDA_ERROR_NOT_SUPPORTED: there can be no pages at its addresses.
 CUresult AddMigrating(const HostAllocation& allocation, WireHandle owner, bool fresh);
+// Lets the program's pinned memory, whose pages lie in a file from `offset` on, be exchanged with pages that the host has at the
+// same address and that are zero. Of whole chunks (areas.h). CUDA_ERROR_NOT_SUPPORTED: the pages cannot be mapped again.
+CUresult AddPinned(const HostAllocation& allocation, uint64_t bytes, int file, uint64_t offset);
 // Finds the allocation, or with `variables` also the variable, that holds the address. False: there is none.
 bool FindMigrating(uint64_t address, HostAllocation* allocation, bool variables);
 // Sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of what holds the address. False: there is no such memory.

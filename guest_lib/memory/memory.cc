@@ -11,12 +11,14 @@
 #include "guest_lib/addresses/private_host.h"
 #include "guest_lib/addresses/region_memory.h"
 #include "guest_lib/host_register/host_register.h"
+#include "guest_lib/host_register/pinned_reach.h"
 #include "guest_lib/managed/managed_memory.h"
 #include "guest_lib/managed/pager.h"
 #include "guest_lib/memory/freed_blocks.h"
 #include "guest_lib/memory/freed_memory.h"
 #include "guest_lib/memory/host_pool.h"
 #include "guest_lib/process/lock_order.h"
+#include "guest_lib/session/device_reach.h"
 #include "guest_lib/stream/capture_rule.h"
 #include "guest_lib/stream/completion.h"
 #include "guest_lib/stream/giving_back.h"
@@ -163,6 +165,7 @@ CUresult CheckDeviceRange(CUdeviceptr address, uint64_t bytes, bool* known) {
       return CUDA_SUCCESS;
     }
   } else if (FindHost(address, &host) && host.device_address != 0) {
+    NameOnDevice(address);
     start = host.address;
     size = host.bytes;
   } else {
@@ -175,11 +178,21 @@ CUresult CheckDeviceRange(CUdeviceptr address, uint64_t bytes, bool* known) {
 PointerKind KindOfPointer(uint64_t address) {
   if (Session::Made().memory().InWindow(address)) return PointerKind::kPinned;
   HostAllocation known;
-  if (IsDeviceAddress(address))
-    return FindMigrating(address, &known, true) ? PointerKind::kManaged : PointerKind::kDevice;
-  // Over TCP registered memory has no address on the device, and is ordinary memory.
+  if (FindMigrating(address, &known, true)) return PointerKind::kManaged;
+  if (IsDeviceAddress(address)) return PointerKind::kDevice;
+  // Over TCP registered memory has no address on the device, and is ordinary memory, as is pinned memory that the device
+  // does not reach.
   const bool in_place = AnyRegistered() && FindRegistered(address, &known) && known.device_address != 0;
   return in_place ? PointerKind::kPinned : PointerKind::kPageable;
+}
+
+void NameOnDevice(const CUDA_MEMCPY3D& box) {
+  const auto name = [](CUmemorytype type, CUdeviceptr device, const void* host) {
+    if (type == CU_MEMORYTYPE_ARRAY) return;
+    NameOnDevice(type == CU_MEMORYTYPE_HOST ? reinterpret_cast<uint64_t>(host) : device);
+  };
+  name(box.srcMemoryType, box.srcDevice, box.srcHost);
+  name(box.dstMemoryType, box.dstDevice, box.dstHost);
 }
 
 void NameManagedAsDevice(CUDA_MEMCPY3D* box) {
@@ -198,12 +211,13 @@ namespace {
 void EndRegistrationsOf(Object* context) {
   UnregisterAllOf(context);
   GiveBackManagedPages();  // kernels that the end of the context waits for may wait for what is in them
+  LeavePinnedOf(context);
   ForgetMigratingOf(context);
 }
 
 void FreeMemoryOf(const Object* context) {
   Session::Made().memory().FreeOf(context);
-  FreePrivateHostOf(context);
+  FreePinnedOf(context);
   const std::unique_lock lock(allocations_mutex);
   std::erase_if(allocations, [context](const auto& entry) { return entry.second.context == context; });
 }
@@ -403,7 +417,7 @@ CUresult cuMemFreeHost(void* address) {
   const WithContextOf scope(host.context);
   // Natively this waits for the whole device: nothing on it may still use the memory.
   if (const CUresult result = DrainDevice()) return result;
-  if (!session.transport().shares_memory()) return FreePrivateHost(address);
+  if (!session.transport().shares_memory()) return FreePinned(host.address);
   return session.memory().Free(address) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -415,6 +429,10 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* host, unsigned 
   if (!FindHost(address, &allocation) || allocation.kind == HostKind::kManaged)
     return CUDA_ERROR_INVALID_VALUE;
   if (allocation.device_address == 0) return CUDA_ERROR_NOT_SUPPORTED;  // TCP: kernels cannot reach it
+  if (unreached_blocks.load(std::memory_order_relaxed) != 0) {
+    const CUresult result = ReachPinned(address);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE) return result;
+  }
   *device = allocation.device_address + (address - allocation.address);
   return CUDA_SUCCESS;
 }
@@ -440,7 +458,8 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
   if (IsDeviceAddress(address)) {
     if (const CUresult result = Wait<Op::cuPointerSetAttribute>(value, attribute, address)) return result;
     if (!SetDeviceSyncMemops(address, on)) SetMigratingSyncMemops(address, on);
-  } else if (!Session::Made().memory().SetSyncMemops(address, on) && !SetRegisteredSyncMemops(address, on)) {
+  } else if (!Session::Made().memory().SetSyncMemops(address, on) && !SetRegisteredSyncMemops(address, on) &&
+             !SetPrivateHostSyncMemops(address, on)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (on) any_sync_memops.store(true);

@@ -23,6 +23,7 @@ enum class Lock : uint8_t {
   // A message may be sent with these.
   kOpen,              // session.cc: cuInit, which connects and sends
   kRunCallback,       // callbacks.cc: a function of the program runs, in which CUDA calls are not permitted
+  kPinnedReach,       // pinned_reach.cc: one block of pinned memory gets pages on the host, with the messages
   kServePages,        // pager.cc: the thread that serves pages is started
   kContexts,          // context_calls.cc: references and activation of contexts, with the messages for them
   kRegistrations,     // host_register.cc: one registration at a time, with its messages

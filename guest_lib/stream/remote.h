@@ -3,6 +3,7 @@
 // handles and sending. Any thread may call these functions; they send messages.
 #pragma once
 #include "guest_lib/session/context.h"
+#include "guest_lib/session/device_reach.h"
 #include "guest_lib/session/session.h"
 #include "guest_lib/stream/capture_rule.h"
 #include "guest_lib/stream/stand_in.h"
@@ -164,15 +165,34 @@ CUresult AnswerOfRow(CUresult own, P... p) {
   return own;
 }
 
+// Of a row's parameters, those by which the program names memory on the device.
+template <class P>
+void NameOneOnDevice(P parameter) {
+  if constexpr (std::is_same_v<P, CUdeviceptr>) NameOnDevice(parameter);
+  if constexpr (std::is_same_v<P, const CUDA_MEMSET_NODE_PARAMS*>) {
+    if (parameter != nullptr) NameOnDevice(parameter->dst);
+  }
+}
+template <class... P>
+void NameOnDeviceAmong(P... parameters) {
+  (NameOneOnDevice(parameters), ...);
+}
+inline void NameOnDeviceAmong(CUstream, unsigned int count, CUstreamBatchMemOpParams* operations,
+                              unsigned int) {
+  NameOnDevice(operations, count);
+}
+
 // Sends a row with its own directions: Wait<Op::cuMemAlloc_v2>(&pointer, bytes).
 template <Op op, class... P>
 CUresult Wait(P... p) {
+  NameOnDeviceAmong(p...);
   Remote remote;
   remote.names_events_for_good = !TraitsOf(op).Has(traits::kNamesEventOnce);
   return AnswerOfRow<op>(RowShape<op>::Wait(remote, op, p...), p...);
 }
 template <Op op, class... P>
 CUresult Post(P... p) {
+  NameOnDeviceAmong(p...);
   Remote remote;
   remote.names_events_for_good = !TraitsOf(op).Has(traits::kNamesEventOnce);
   return RowShape<op>::Post(remote, op, p...);
@@ -180,6 +200,7 @@ CUresult Post(P... p) {
 // Of a row that works as stated and nowhere else. Events that it names it names once.
 template <Op op, class... P>
 CUresult PostWork(const Submission& submission, P... p) {
+  NameOnDeviceAmong(p...);
   Remote remote;
   remote.names_events_for_good = false;
   remote.submission = submission;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages about managed memory that the host's driver placed: cuMemAllocManaged in its migrating form, and
 // __managed__ variables (docs/managed_memory.md). The guest has pages of its own at the same addresses
-// (guest_lib/managed/areas.h), and these messages carry bytes between the two.
+// (guest_lib/managed/areas.h), and these messages carry bytes between the two. The same holds for pinned memory
+// of guests that share none, which Op::kRegisterHost has placed.
 #pragma once
 #include <cstdint>
 
@@ -27,7 +28,8 @@ struct ManagedPiece {
 // Op::kReadManaged, kWriteManaged: this, then `count` ManagedPiece. The staging buffer holds their bytes, one
 // piece after the other, and they are written in this order. The copy is done when the reply comes.
 struct ManagedCopyBody {
-  WireHandle stream;  // the stream in which the driver copies; 0, for variables: one of the worker's own
+  // The stream in which the driver copies. 0: for variables one of the worker's own, and none for pinned memory.
+  WireHandle stream;
   uint32_t count;
   uint32_t reserved;
 };

@@ -72,7 +72,8 @@ inline constexpr uint32_t kMaxTakenRanges = 32;
 
 // Op::kRegisterHost: the memory [address, address + bytes) of the guest process. Those of its pages that no
 // other registration has (ivshmem_ring/messages/registration.h) are region pages from `offset` on, and the
-// host maps them at the guest's own address. The reply: the device's address of the range, u64.
+// host maps them at the guest's own address. Where no memory is shared the host maps pages of its own there, which
+// are zero, and `offset` means nothing. The reply: the device's address of the range, u64.
 // Op::kUnregisterHost uses `address` alone.
 struct RegisterBody {
   uint64_t address;

@@ -286,7 +286,6 @@ TEST_F(ArrayTest, Planes) {
 }
 
 TEST_F(ArrayTest, DestroyAndASpinningKernel) {
-  NEEDS_SHARED_MEMORY();
   const CUDA_ARRAY3D_DESCRIPTOR shape = ArrayShape(64, 64);
   CUstream stream = nullptr;
   OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));

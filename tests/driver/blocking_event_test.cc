@@ -48,7 +48,6 @@ class BlockingEventTest : public DriverTest {
 };
 
 TEST_F(BlockingEventTest, NothingBehindIt) {
-  NEEDS_SHARED_MEMORY();
   for (int round = 0; round < 3; ++round) {
     Spinner spinner(spin_, stream_);
     OK(cuEventRecord(event_, stream_));
@@ -59,7 +58,6 @@ TEST_F(BlockingEventTest, NothingBehindIt) {
 
 // Its stream goes on, so that only the event itself tells.
 TEST_F(BlockingEventTest, WorkBehindIt) {
-  NEEDS_SHARED_MEMORY();
   for (int round = 0; round < 3; ++round) {
     Spinner first(spin_, stream_);
     OK(cuEventRecord(event_, stream_));
@@ -74,7 +72,6 @@ TEST_F(BlockingEventTest, WorkBehindIt) {
 }
 
 TEST_F(BlockingEventTest, RecordedAgainElsewhere) {
-  NEEDS_SHARED_MEMORY();
   Spinner spinner(spin_, stream_);
   OK(cuEventRecord(event_, stream_));
   OK(cuEventRecord(event_, other_));
@@ -86,7 +83,6 @@ TEST_F(BlockingEventTest, RecordedAgainElsewhere) {
 }
 
 TEST_F(BlockingEventTest, ElapsedTime) {
-  NEEDS_SHARED_MEMORY();
   CUevent begin = nullptr, end = nullptr;
   float milliseconds = -1;
   EXPECT_EQ(cuEventElapsedTime(&milliseconds, event_, event_), CUDA_ERROR_INVALID_HANDLE);  // untimed
@@ -114,7 +110,6 @@ TEST_F(BlockingEventTest, ElapsedTime) {
 // A graph records the event, or waits for it, whenever it is launched, also after records that are none of
 // its own.
 TEST_F(BlockingEventTest, NodesOfGraphs) {
-  NEEDS_SHARED_MEMORY();
   CUgraphNode node = nullptr;
   CUevent begin = nullptr, timed = nullptr, named = nullptr;
   OK(cuEventCreate(&begin, CU_EVENT_BLOCKING_SYNC));
@@ -190,7 +185,6 @@ TEST_F(BlockingEventTest, Captures) {
 
 // Whoever waits for it goes on when it is destroyed.
 TEST_F(BlockingEventTest, DestroyedWhileAwaited) {
-  NEEDS_SHARED_MEMORY();
   for (int i = 0; i < 20; ++i) {
     CUevent event = nullptr;
     OK(cuEventCreate(&event, CU_EVENT_BLOCKING_SYNC));

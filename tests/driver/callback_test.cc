@@ -119,7 +119,6 @@ TEST_F(CallbackTest, TheStreamWaitsForTheFunction) {
 }
 
 TEST_F(CallbackTest, LaunchReturnsWhileTheStreamIsBusy) {
-  NEEDS_SHARED_MEMORY();
   std::atomic<int> count{0};
   Spinner spinner(Kernel("spin"), stream_);
   EXPECT_FALSE(Waits(

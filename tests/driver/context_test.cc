@@ -248,7 +248,6 @@ TEST_F(ContextTest, Synchronize) {
 
 // Work of one context does not hold up another's synchronisation.
 TEST_F(ContextTest, OthersDoNotWait) {
-  NEEDS_SHARED_MEMORY();
   NEEDS_HARDWARE("contexts that run at once");
   const CUcontext busy = Create();
   CUmodule module = nullptr;

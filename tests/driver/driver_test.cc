@@ -100,9 +100,6 @@ CUresult AddTest::Add(CUstream stream, uint32_t value) {
   return cuLaunchKernel(add_, 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr);
 }
 
-// The flag is host memory: NVIDIA's driver holds its lock while a call waits for the device, so that no other
-// call could end the kernel. Only over TCP, where host memory has no address on the device, it is device
-// memory.
 std::chrono::milliseconds HoldTime() {
   const char* text = std::getenv("DRIVER_TEST_HOLD_MS");
   return std::chrono::milliseconds(text != nullptr ? std::max(1, std::atoi(text)) : 30);

@@ -31,7 +31,8 @@ inline bool OnSoftwareGpu() {
 #define NEEDS_HARDWARE(what) \
   if (::causeway::driver_test::OnSoftwareGpu()) GTEST_SKIP() << "the software GPU lacks " what
 
-// Over TCP, encrypted or not, host memory has no address on the device.
+// Over TCP, encrypted or not, registered memory has no address on the device, and copies from and to pinned memory
+// that the device does not reach are done when the call returns.
 inline bool SharesMemory() {
   const char* way = std::getenv("CAUSEWAY");
   return way == nullptr ||
@@ -94,8 +95,8 @@ class AddTest : public DriverTest {
 };
 
 // A kernel that occupies its stream until Release() or the end of its life. Its flag is host memory that the
-// GPU reads: a test that uses it starts with NEEDS_SHARED_MEMORY(). (No call could release it in device
-// memory: while one call waits for the kernel, NVIDIA's driver holds up the others.)
+// GPU reads. (No call could release it in device memory: while one call waits for the kernel, NVIDIA's driver holds
+// up the others.)
 class Spinner {
  public:
   Spinner(CUfunction spin, CUstream stream);

@@ -63,7 +63,6 @@ TEST_F(EventTest, NeverRecorded) {
 }
 
 TEST_F(EventTest, QueryAndSynchronize) {
-  NEEDS_SHARED_MEMORY();
   Spinner spinner(spin_, stream_);
   OK(cuEventRecord(event_, stream_));
   EXPECT_EQ(cuEventQuery(event_), CUDA_ERROR_NOT_READY);
@@ -73,7 +72,6 @@ TEST_F(EventTest, QueryAndSynchronize) {
 }
 
 TEST_F(EventTest, CallsThatDoNotWait) {
-  NEEDS_SHARED_MEMORY();
   Spinner spinner(spin_, stream_);
   EXPECT_FALSE(Waits(
       spinner,
@@ -90,7 +88,6 @@ TEST_F(EventTest, CallsThatDoNotWait) {
 }
 
 TEST_F(EventTest, ElapsedTime) {
-  NEEDS_SHARED_MEMORY();
   CUevent end = nullptr, untimed = nullptr;
   float milliseconds = -1;
   OK(cuEventCreate(&end, 0));
@@ -125,7 +122,6 @@ TEST_F(EventTest, ElapsedTime) {
 
 // A wait means the record that was last made when the wait was.
 TEST_F(EventTest, WaitsKeepTheirRecord) {
-  NEEDS_SHARED_MEMORY();
   uint32_t value = 0;
   {
     Spinner spinner(spin_, stream_);
@@ -185,7 +181,6 @@ TEST_F(EventTest, OtherDevices) {
 }
 
 TEST_F(EventTest, LegacyStreamRecordsEverything) {
-  NEEDS_SHARED_MEMORY();
   CUstream blocking = nullptr;
   OK(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
   Spinner spinner(spin_, blocking);
@@ -198,7 +193,6 @@ TEST_F(EventTest, LegacyStreamRecordsEverything) {
 
 // The per-thread forms, by the pointers that the runtime gets.
 TEST_F(EventTest, PerThreadForms) {
-  NEEDS_SHARED_MEMORY();
   decltype(&cuEventRecord) record = nullptr;
   decltype(&cuEventRecordWithFlags) record_with_flags = nullptr;
   constexpr auto kPerThread = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;

@@ -144,7 +144,6 @@ TEST_F(FreedMemoryTest, BlocksHaveTheirOwnIdsAndRanges) {
 // What is sent between a free and an allocation sees the memory freed: the free may not come after it and
 // wait.
 TEST_F(FreedMemoryTest, ABlockIsFreedBeforeWhatIsLaunchedNext) {
-  NEEDS_SHARED_MEMORY();
   const CUfunction spin = Kernel("spin");
   CUdeviceptr address = 0, next = 0;
   OK(cuMemAlloc(&address, kBytes));
@@ -199,7 +198,6 @@ TEST_F(FreedMemoryTest, ABlockOfAContextThatEnds) {
 
 // Another stream may not have what this one still works on.
 TEST_F(FreedMemoryTest, OtherStreamsDoNotGetItTooEarly) {
-  NEEDS_SHARED_MEMORY();
   const CUfunction spin = Kernel("spin");
   CUdeviceptr ours = Allocate(stream_), theirs = 0;
   OK(cuStreamSynchronize(stream_));
@@ -306,7 +304,6 @@ TEST_F(FreedMemoryTest, NamedAndCurrentPoolsAreTwoSources) {
 }
 
 TEST_F(FreedMemoryTest, FreedInAnotherStreamThanAllocated) {
-  NEEDS_SHARED_MEMORY();
   const CUfunction spin = Kernel("spin");
   CUdeviceptr address = Allocate(stream_), again = 0;
   OK(cuStreamSynchronize(stream_));

@@ -194,7 +194,6 @@ TEST_F(GraphExecTest, OutlivesItsGraph) {
 }
 
 TEST_F(GraphExecTest, LaunchReturnsBeforeTheWork) {
-  NEEDS_SHARED_MEMORY();
   AddKernel(graph_, 3);
   const CUgraphExec exec = Instantiate(graph_);
   {

@@ -177,7 +177,6 @@ TEST_F(GraphHostTest, HostNodeIsNoOther) {
 
 // The function sees what the graph wrote before it, the graph what the function wrote.
 TEST_F(GraphHostTest, HostNodesAndMemory) {
-  NEEDS_SHARED_MEMORY();
   unsigned* word = nullptr;
   OK(cuMemHostAlloc(reinterpret_cast<void**>(&word), 4, 0));
   *word = 0;
@@ -376,7 +375,6 @@ TEST_F(GraphHostTest, UserObjectsOfGraphs) {
 
 // Each launch reads the program's memory again, and writes to it again.
 TEST_F(GraphHostTest, CopiesOfOrdinaryMemory) {
-  NEEDS_SHARED_MEMORY();
   std::vector<unsigned> from(kWords, 1), to(kWords, 0);
   CUDA_MEMCPY3D in = Linear(from.data(), words_, kWords * 4, true);
   CUDA_MEMCPY3D out = Linear(to.data(), words_, kWords * 4, false);
@@ -421,7 +419,6 @@ TEST_F(GraphHostTest, CopiesOfOrdinaryMemory) {
 }
 
 TEST_F(GraphHostTest, RowsOfOrdinaryMemory) {
-  NEEDS_SHARED_MEMORY();
   std::vector<unsigned char> from(100);
   for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<unsigned char>(i);
   CUDA_MEMCPY3D copy = Linear(from.data(), words_, 4, true);
@@ -440,7 +437,6 @@ TEST_F(GraphHostTest, RowsOfOrdinaryMemory) {
 }
 
 TEST_F(GraphHostTest, CapturedCopiesOfOrdinaryMemory) {
-  NEEDS_SHARED_MEMORY();
   std::vector<unsigned> from(kWords, 1), to(kWords, 0);
   AddLaunch launch(Kernel("add"), words_, 5);
   CUgraph captured = nullptr;

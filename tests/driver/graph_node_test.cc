@@ -192,7 +192,6 @@ TEST_F(GraphNodeTest, CopyBetweenDeviceMemories) {
 }
 
 TEST_F(GraphNodeTest, CopyWithPinnedMemory) {
-  NEEDS_SHARED_MEMORY();
   unsigned* host = nullptr;
   OK(cuMemHostAlloc(reinterpret_cast<void**>(&host), kWords * 4, 0));
   for (unsigned i = 0; i < kWords; ++i) host[i] = i;

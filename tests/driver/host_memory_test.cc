@@ -38,7 +38,6 @@ TEST_F(HostMemoryTest, AllocationFlagsAndErrors) {
 }
 
 TEST_F(HostMemoryTest, DevicePointer) {
-  NEEDS_SHARED_MEMORY();
   void* memory = nullptr;
   CUdeviceptr device = 0;
   OK(cuMemHostAlloc(&memory, 4000, CU_MEMHOSTALLOC_DEVICEMAP));
@@ -110,7 +109,6 @@ TEST_F(HostMemoryTest, WholeBlocksAreCopied) {
 
 // Whatever it takes to have more of it.
 TEST_F(HostMemoryTest, AllocationReturnsWhileAKernelRuns) {
-  NEEDS_SHARED_MEMORY();
   std::vector<void*> blocks;
   CUstream stream = nullptr;
   OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
@@ -155,7 +153,6 @@ TEST_F(HostMemoryTest, GrowsAndShrinks) {
 }
 
 TEST_F(HostMemoryTest, TooMuchIsOutOfMemoryAndNothingElseBreaks) {
-  NEEDS_SHARED_MEMORY();
   void *memory = nullptr, *small = nullptr;
   EXPECT_EQ(cuMemHostAlloc(&memory, size_t{1} << 47, 0), CUDA_ERROR_OUT_OF_MEMORY);
   OK(cuMemHostAlloc(&small, 100, 0));
@@ -183,7 +180,6 @@ TEST_F(HostMemoryTest, AllocatedByManyThreadsAtOnce) {
 }
 
 TEST_F(HostMemoryTest, SystemScopeAtomics) {
-  NEEDS_SHARED_MEMORY();
   constexpr const char* kAtomics = R"(
 .version 7.0
 .target sm_75
@@ -214,7 +210,6 @@ TEST_F(HostMemoryTest, SystemScopeAtomics) {
 }
 
 TEST_F(HostMemoryTest, FreeWaitsForTheWholeDevice) {
-  NEEDS_SHARED_MEMORY();
   void* memory = nullptr;
   CUstream stream = nullptr;
   OK(cuMemHostAlloc(&memory, 4000, 0));

@@ -34,12 +34,9 @@ class ImmediateErrorTest : public DriverTest {
     return cuLaunchKernel(add_, grid, grid_y, 1, block, 1, block_z, shared, stream_, parameters, nullptr);
   }
   void Expect(CUresult wanted, const char* what, const Call& call) {
-    if (SharesMemory()) {
+    {
       const Spinner busy(spin_, stream_);
       EXPECT_EQ(call(), wanted) << what << ", the stream being busy";
-      EXPECT_EQ(Launch(1, 1), CUDA_SUCCESS) << "after " << what;
-    } else {
-      EXPECT_EQ(call(), wanted) << what;
       EXPECT_EQ(Launch(1, 1), CUDA_SUCCESS) << "after " << what;
     }
     ++launches_;

@@ -134,7 +134,6 @@ TEST_F(IpcTest, WrongArguments) {
 }
 
 TEST_F(IpcTest, Events) {
-  NEEDS_SHARED_MEMORY();
   NEEDS_HARDWARE("events of other processes");
   CUevent plain = nullptr, shared = nullptr;
   OK(cuEventCreate(&plain, CU_EVENT_DISABLE_TIMING));

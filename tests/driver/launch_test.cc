@@ -202,7 +202,6 @@ TEST_F(LaunchTest, RefusedHandles) {
 }
 
 TEST_F(LaunchTest, ReturnsAtOnce) {
-  NEEDS_SHARED_MEMORY();
   CUstream busy;
   OK(cuStreamCreate(&busy, CU_STREAM_NON_BLOCKING));
   unsigned one[] = {1, 1, 1};

@@ -119,7 +119,6 @@ TEST_F(MemcpyTest, Errors) {
 }
 
 TEST_F(MemcpyTest, WhatSynchronousCopiesWaitFor) {
-  NEEDS_SHARED_MEMORY();
   char host[4] = "";
   {
     Spinner spinner(Kernel("spin"), blocking_);
@@ -167,7 +166,6 @@ TEST_F(MemcpyTest, WhatSynchronousCopiesWaitFor) {
 }
 
 TEST_F(MemcpyTest, WhatAsynchronousCopiesWaitFor) {
-  NEEDS_SHARED_MEMORY();
   std::vector<char> host(1 << 20);
   {
     Spinner spinner(Kernel("spin"), apart_);

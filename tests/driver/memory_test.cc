@@ -54,7 +54,6 @@ TEST_F(MemoryTest, Info) {
 }
 
 TEST_F(MemoryTest, FreeWaitsForTheWholeDevice) {
-  NEEDS_SHARED_MEMORY();
   CUdeviceptr memory = 0;
   CUstream stream = nullptr;
   OK(cuMemAlloc(&memory, 100));

@@ -107,7 +107,6 @@ TEST_F(MemsetTest, Errors) {
 }
 
 TEST_F(MemsetTest, PinnedMemoryIsFilledAtOnce) {
-  NEEDS_SHARED_MEMORY();
   void* pinned = nullptr;
   OK(cuMemHostAlloc(&pinned, 4096, 0));
   OK(cuMemsetD8(reinterpret_cast<CUdeviceptr>(pinned), 9, 4096));

@@ -283,7 +283,6 @@ TEST_F(ModuleTest, UnloadEndsHandles) {
 }
 
 TEST_F(ModuleTest, UnloadWaitsForTheDevice) {
-  NEEDS_SHARED_MEMORY();
   CUstream busy;
   OK(cuStreamCreate(&busy, CU_STREAM_NON_BLOCKING));
   CUmodule module;
@@ -395,7 +394,6 @@ TEST_F(ModuleTest, PlainOptions) {
 // Device code that refers to a variable of the host program.
 TEST_F(ModuleTest, SymbolsOfTheHost) {
   NEEDS_HARDWARE("host symbols");
-  NEEDS_SHARED_MEMORY();
   constexpr char kText[] = R"(
 .version 8.0
 .target sm_80

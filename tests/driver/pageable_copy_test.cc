@@ -185,7 +185,6 @@ TEST_F(QueuedCopyTest, BesideOtherCopies) {
 
 // Whatever waits for the whole device meanwhile.
 TEST_F(QueuedCopyTest, BesideWaitsForTheDevice) {
-  NEEDS_SHARED_MEMORY();
   std::atomic<bool> end{false};
   std::atomic<int> failures{0};
   std::vector<unsigned char> registered(4 << 20);
@@ -284,7 +283,6 @@ TEST_F(PageableCopyTest, ManyThreads) {
 
 // Large copies wait as small ones do.
 TEST_F(PageableCopyTest, WhatLargeCopiesWaitFor) {
-  NEEDS_SHARED_MEMORY();
   std::vector<unsigned char> host(4 << 20);
   const auto waits = [&](CUstream busy, auto call, bool expected = true) {
     Spinner spinner(Kernel("spin"), busy);
@@ -374,7 +372,6 @@ TEST_F(PageableCopyTest, SourcesAreTakenAtOnce) {
 }
 
 TEST_F(PageableCopyTest, SmallCopiesWaitAgain) {
-  NEEDS_SHARED_MEMORY();
   uint32_t word = 7, back = 0;
   const auto see_nothing_left = [&] {
     OK(cuCtxSynchronize());

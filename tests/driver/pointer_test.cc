@@ -58,9 +58,7 @@ TEST_F(PointerTest, PinnedMemory) {
   EXPECT_EQ(Ask(CU_POINTER_ATTRIBUTE_HOST_POINTER, address + 5), address + 5);
   EXPECT_EQ(Ask(CU_POINTER_ATTRIBUTE_CONTEXT, address), reinterpret_cast<uint64_t>(context_));
   EXPECT_EQ(Ask(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address + 5), address);
-  if (SharesMemory()) {
-    EXPECT_EQ(Ask(CU_POINTER_ATTRIBUTE_DEVICE_POINTER, address + 5), address + 5);
-  }
+  EXPECT_EQ(Ask(CU_POINTER_ATTRIBUTE_DEVICE_POINTER, address + 5), address + 5);
   OK(cuMemFreeHost(memory));
   Ask(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address, CUDA_ERROR_INVALID_VALUE);
 }

@@ -24,7 +24,6 @@ class ProgressTest : public DriverTest {
     spin_ = Kernel("spin");
     OK(cuMemHostAlloc(reinterpret_cast<void**>(const_cast<uint32_t**>(&flag_)), 4096,
                       CU_MEMHOSTALLOC_DEVICEMAP));
-    if (!SharesMemory()) return;
     OK(cuMemHostGetDevicePointer(&flag_address_, const_cast<uint32_t*>(flag_), 0));
   }
   void TearDown() override {
@@ -85,7 +84,6 @@ class ProgressTest : public DriverTest {
 };
 
 TEST_F(ProgressTest, WorkOfAnotherThread) {
-  NEEDS_SHARED_MEMORY();
   OccupiesStream(stream_, [&] {
     CUresult result = CUDA_ERROR_UNKNOWN;
     std::thread([&] {
@@ -97,7 +95,6 @@ TEST_F(ProgressTest, WorkOfAnotherThread) {
 }
 
 TEST_F(ProgressTest, WorkOfEveryKind) {
-  NEEDS_SHARED_MEMORY();
   // Each is small and done at once, but for the kernel that it waits for.
   const Question kinds[] = {
       [&] { return cuMemsetD8Async(data_, 1, 64, stream_); },
@@ -121,7 +118,6 @@ TEST_F(ProgressTest, WorkOfEveryKind) {
 }
 
 TEST_F(ProgressTest, WaitForAnEventAlone) {
-  NEEDS_SHARED_MEMORY();
   OccupiesStream(stream_, [&] {
     if (const CUresult result = Occupy(other_)) return result;
     if (const CUresult result = cuEventRecord(event_, other_)) return result;
@@ -130,7 +126,6 @@ TEST_F(ProgressTest, WaitForAnEventAlone) {
 }
 
 TEST_F(ProgressTest, WaitForAWord) {
-  NEEDS_SHARED_MEMORY();
   OccupiesStream(stream_, [&] {
     *flag_ = 0;
     return cuStreamWaitValue32(stream_, flag_address_, 1, CU_STREAM_WAIT_VALUE_EQ);
@@ -138,7 +133,6 @@ TEST_F(ProgressTest, WaitForAWord) {
 }
 
 TEST_F(ProgressTest, HostFunctions) {
-  NEEDS_SHARED_MEMORY();
   OccupiesStream(stream_, [&] {
     *flag_ = 0;
     return cuLaunchHostFunc(
@@ -149,7 +143,6 @@ TEST_F(ProgressTest, HostFunctions) {
 }
 
 TEST_F(ProgressTest, GraphLaunches) {
-  NEEDS_SHARED_MEMORY();
   CUgraph graph = nullptr;
   CUgraphExec exec = nullptr;
   CUgraphNode node = nullptr;
@@ -171,7 +164,6 @@ TEST_F(ProgressTest, GraphLaunches) {
 }
 
 TEST_F(ProgressTest, EventsRecordedAgain) {
-  NEEDS_SHARED_MEMORY();
   OK(cuEventRecord(event_, other_));
   OK(cuEventSynchronize(event_));
   Occupied([&] { return cuEventQuery(event_); }, [&] { return cuEventSynchronize(event_); },
@@ -182,7 +174,6 @@ TEST_F(ProgressTest, EventsRecordedAgain) {
 }
 
 TEST_F(ProgressTest, EventsRecordedByAnotherThread) {
-  NEEDS_SHARED_MEMORY();
   OK(cuEventRecord(event_, other_));
   OK(cuEventSynchronize(event_));
   Occupied([&] { return cuEventQuery(event_); }, [&] { return cuEventSynchronize(event_); },
@@ -199,7 +190,6 @@ TEST_F(ProgressTest, EventsRecordedByAnotherThread) {
 
 // An event is done while its stream goes on.
 TEST_F(ProgressTest, EventsBeforeLaterWork) {
-  NEEDS_SHARED_MEMORY();
   OK(cuEventRecord(event_, stream_));
   OK(cuEventSynchronize(event_));
   OK(Occupy(stream_));
@@ -216,7 +206,6 @@ constexpr int kRegularWaits = 6;
 
 // They cost no processor time, so somebody may sleep until they are expected to be done.
 TEST_F(ProgressTest, BlockingEvents) {
-  NEEDS_SHARED_MEMORY();
   hold_ = std::chrono::milliseconds(5);
   OK(cuEventDestroy(event_));
   OK(cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING | CU_EVENT_BLOCKING_SYNC));
@@ -259,7 +248,6 @@ TEST_F(ProgressTest, BlockingEvents) {
 }
 
 TEST_F(ProgressTest, BlockingContexts) {
-  NEEDS_SHARED_MEMORY();
   hold_ = std::chrono::milliseconds(5);
   unsigned before = 0;
   OK(cuCtxGetFlags(&before));
@@ -273,7 +261,6 @@ TEST_F(ProgressTest, BlockingContexts) {
 }
 
 TEST_F(ProgressTest, ContextsWaitForEveryStream) {
-  NEEDS_SHARED_MEMORY();
   for (CUstream stream : {stream_, blocking_, static_cast<CUstream>(nullptr), CU_STREAM_PER_THREAD}) {
     Occupied([&] { return cuStreamQuery(stream); }, [] { return cuCtxSynchronize(); },
              [&] { return Occupy(stream); });
@@ -281,7 +268,6 @@ TEST_F(ProgressTest, ContextsWaitForEveryStream) {
 }
 
 TEST_F(ProgressTest, TheLegacyStreamWaitsForBlockingOnes) {
-  NEEDS_SHARED_MEMORY();
   for (CUstream legacy : {static_cast<CUstream>(nullptr), CU_STREAM_LEGACY}) {
     OccupiesStream(legacy, [&] { return Occupy(blocking_); });
     OccupiesStream(legacy, [&] { return Occupy(CU_STREAM_PER_THREAD); });
@@ -291,7 +277,6 @@ TEST_F(ProgressTest, TheLegacyStreamWaitsForBlockingOnes) {
 
 // Work in the legacy stream holds up what is sent to a blocking stream later.
 TEST_F(ProgressTest, BlockingStreamsWaitForTheLegacyOne) {
-  NEEDS_SHARED_MEMORY();
   OccupiesStream(blocking_, [&] {
     if (const CUresult result = Occupy(nullptr)) return result;
     return cuMemsetD8Async(data_, 1, 64, blocking_);
@@ -299,7 +284,6 @@ TEST_F(ProgressTest, BlockingStreamsWaitForTheLegacyOne) {
 }
 
 TEST_F(ProgressTest, OtherStreamsDoNotCount) {
-  NEEDS_SHARED_MEMORY();
   SeeIdle(Wait(stream_));
   SeeIdle(Wait(nullptr));
   OK(Occupy(other_));
@@ -315,7 +299,6 @@ TEST_F(ProgressTest, OtherStreamsDoNotCount) {
 
 // What is in another context is none of this one's concern, whichever is current.
 TEST_F(ProgressTest, StreamsOfAnotherContext) {
-  NEEDS_SHARED_MEMORY();
   CUcontext second = nullptr;
   CUstream foreign = nullptr;
   OK(cuCtxCreate(&second, nullptr, 0, 0));
@@ -338,7 +321,6 @@ TEST_F(ProgressTest, StreamsOfAnotherContext) {
 
 // A stream may get the handle of one that was destroyed.
 TEST_F(ProgressTest, NewStreamsOnOldHandles) {
-  NEEDS_SHARED_MEMORY();
   for (int i = 0; i < 50; ++i) {
     CUstream stream = nullptr;
     CUevent event = nullptr;

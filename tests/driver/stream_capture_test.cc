@@ -116,7 +116,6 @@ TEST_F(CaptureTest, EventsOfTheCapture) {
 
 // Copies and fills that have to wait for their work, on streams that do not capture.
 TEST_F(CaptureTest, CopiesThatWaitDoNotMind) {
-  NEEDS_SHARED_MEMORY();
   std::vector<uint32_t> host(64), more(64);
   void *pinned = nullptr, *second = nullptr;
   OK(cuMemAllocHost(&pinned, 256));

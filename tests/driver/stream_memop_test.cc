@@ -120,7 +120,6 @@ TEST_F(StreamMemopTest, Batches) {
 
 // The host writes the word that the device waits for, and sees what the device wrote.
 TEST_F(StreamMemopTest, PinnedMemory) {
-  NEEDS_SHARED_MEMORY();
   uint32_t* host = nullptr;
   CUdeviceptr device = 0;
   OK(cuMemHostAlloc(reinterpret_cast<void**>(&host), 4096, CU_MEMHOSTALLOC_DEVICEMAP));

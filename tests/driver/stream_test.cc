@@ -156,7 +156,6 @@ TEST_F(StreamTest, Attributes) {
 
 // Section 6.1 of the interface's facts: what waits while a stream that legacy orders with is busy, ...
 TEST_F(StreamTest, WhatWaitsForABlockingStream) {
-  NEEDS_SHARED_MEMORY();
   uint32_t host = 0;
   uint32_t* pinned = nullptr;
   CUdeviceptr extra = 0;
@@ -194,7 +193,6 @@ TEST_F(StreamTest, WhatWaitsForABlockingStream) {
 
 // ... and while only one that it does not order with is.
 TEST_F(StreamTest, WhatWaitsForANonBlockingStream) {
-  NEEDS_SHARED_MEMORY();
   uint32_t host = 0;
   CUdeviceptr extra = 0;
   auto waits = [&](const char* what, bool expected, auto call) {
@@ -233,7 +231,6 @@ TEST_F(StreamTest, LegacyOrdersWithBlockingStreams) {
 }
 
 TEST_F(StreamTest, QueryTellsTheState) {
-  NEEDS_SHARED_MEMORY();
   EXPECT_EQ(cuStreamQuery(free_), CUDA_SUCCESS);
   EXPECT_EQ(cuStreamQuery(nullptr), CUDA_SUCCESS);
   {
@@ -247,7 +244,6 @@ TEST_F(StreamTest, QueryTellsTheState) {
 }
 
 TEST_F(StreamTest, DestroyedStreamsFinishTheirWork) {
-  NEEDS_SHARED_MEMORY();
   CUstream stream = nullptr;
   uint32_t value = 0;
   OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
@@ -263,7 +259,6 @@ TEST_F(StreamTest, DestroyedStreamsFinishTheirWork) {
 
 // Each thread has a stream of its own behind the same handle; it is a blocking stream.
 TEST_F(StreamTest, PerThreadStreams) {
-  NEEDS_SHARED_MEMORY();
   unsigned long long here = 0, there = 0;
   OK(cuStreamGetId(CU_STREAM_PER_THREAD, &here));
   Spinner spinner(spin_, CU_STREAM_PER_THREAD);
@@ -287,7 +282,6 @@ TEST_F(StreamTest, PerThreadStreams) {
 }
 
 TEST_F(StreamTest, PerThreadForms) {
-  NEEDS_SHARED_MEMORY();
   decltype(&cuStreamQuery) query = nullptr;
   decltype(&cuStreamSynchronize) synchronize = nullptr;
   constexpr auto kPerThread = CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;

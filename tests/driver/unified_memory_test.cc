@@ -260,7 +260,6 @@ TEST_F(UnifiedMemoryTest, BatchesWithoutAContext) {
 }
 
 TEST_F(UnifiedMemoryTest, FreeWaitsForTheWholeDevice) {
-  NEEDS_SHARED_MEMORY();
   Spinner spinner(Kernel("spin"), stream_);
   EXPECT_TRUE(Waits(spinner, [&] { EXPECT_EQ(cuMemFree(memory_), CUDA_SUCCESS); }));
 }

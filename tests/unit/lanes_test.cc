@@ -239,5 +239,22 @@ TEST(Lanes, AreWantedWhileSeveralThreadsPost) {
   EXPECT_FALSE(one.Wanted(2, more));
 }
 
+TEST(Lanes, CountTheThreadsThatPost) {
+  const auto more = [] { return true; };
+  Lanes lanes(2, [](std::span<const std::byte>) {});
+  const auto post = [&](std::initializer_list<uint32_t> threads, int rounds) {
+    for (int i = 0; i < rounds; ++i) {
+      for (const uint32_t thread : threads) lanes.Wanted(thread, more);
+    }
+    return lanes.Posting();
+  };
+  EXPECT_EQ(post({5}, 10), 1u);
+  EXPECT_EQ(post({5, 6}, 10), 2u);
+  EXPECT_EQ(post({5, 6, 7}, 10), 3u);
+  EXPECT_GE(post({1, 2, 3, 4, 5, 6, 7, 8}, 10), 3u);
+  EXPECT_EQ(post({5, 6}, 300), 2u) << "the others have ended";
+  EXPECT_EQ(post({6}, 300), 1u);
+}
+
 }  // namespace
 }  // namespace causeway::host

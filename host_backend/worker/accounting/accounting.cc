@@ -74,6 +74,15 @@ ChargeRef Accounting::Reserve(MemoryKind kind, int device, uint64_t bytes) {
   return std::make_shared<const Charge>(page_, cell_, kind, Place(device), bytes);
 }
 
+// Said before it is looked at: of two workers that take at once, one at least sees both.
+bool Accounting::TakePinned(uint64_t bytes, uint64_t most) {
+  page_->Add(cell_, MemoryKind::kPinned, kNoDevice, bytes);
+  if (page_->OfKind(MemoryKind::kPinned) <= most) return true;
+  page_->Return(cell_, MemoryKind::kPinned, kNoDevice, bytes);
+  page_->CountRefusal(cell_);
+  return false;
+}
+
 // At most a line every 5 s: a program may try for ever.
 void Accounting::Refuse(int device, uint64_t bytes) {
   page_->CountRefusal(cell_);

@@ -97,6 +97,9 @@ class Accounting {
     page_->Return(cell_, kind, Place(device), bytes);
   }
 
+  // Pinned memory of the worker's own. False, and nothing is counted: the VM would have more than `most`.
+  bool TakePinned(uint64_t bytes, uint64_t most);
+
   // Contexts that the program made; all else on a device belongs to its primary one.
   void ContextBegins(CUcontext context);
   void ContextEnds(CUcontext context);

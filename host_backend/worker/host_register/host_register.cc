@@ -2,7 +2,9 @@
 #include "host_backend/worker/host_register/host_register.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include "host_backend/common/unique_fd.h"
 #include "host_backend/worker/accounting/accounting.h"
 #include "host_backend/worker/addresses/guest_addresses.h"
 #include "host_backend/worker/process/populate.h"
@@ -24,8 +26,8 @@ constexpr uint32_t kMostCollisions = 3;
 constexpr unsigned kFlags =
     CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
 
-bool IsPlausible(const RegisterBody& body, const RegionView& region) {
-  return body.bytes != 0 && body.bytes <= region.bytes && body.address >= kLowestAddress &&
+bool IsPlausible(const RegisterBody& body, uint64_t most_bytes) {
+  return body.bytes != 0 && body.bytes <= most_bytes && body.address >= kLowestAddress &&
          body.address < kHighestAddress && body.bytes <= kHighestAddress - body.address &&
          (body.flags & ~kFlags) == 0;
 }
@@ -37,51 +39,83 @@ Window PagesOf(const RegisterBody& body) {
 }  // namespace
 
 bool HostRanges::MayRegister(const RegisterBody& body) {
-  if (!arenas_.agreed()) {
+  const bool shares = session_.shares_memory();
+  if (shares && !arenas_.agreed()) {
     session_.Violation("it registers memory before it has agreed on addresses");
     return false;
   }
   const RegionView& region = arenas_.region();
-  const Window pages = IsPlausible(body, region) ? PagesOf(body) : Window{0, 0};
-  const Window slices = arenas_.SlicesAt(0, region.bytes);
+  const bool plausible = IsPlausible(body, shares ? region.bytes : kMostOwnBytes);
+  const Window pages = plausible ? PagesOf(body) : Window{0, 0};
+  const Window slices = shares ? arenas_.SlicesAt(0, region.bytes) : Window{0, 0};
   if (pages.end != 0 && (pages.end <= slices.begin || pages.begin >= slices.end)) return true;
   session_.violations.fetch_add(1);
   return false;
 }
 
+bool HostRanges::Count(uint64_t bytes) {
+  if (session_.shares_memory()) {
+    if (bytes > arenas_.region().bytes - mapped_bytes_) return false;
+    TheAccounting().Add(MemoryKind::kPinned, kNoDevice, bytes);
+  } else if (!TheAccounting().TakePinned(bytes, kMostOwnBytes)) {
+    return false;
+  }
+  mapped_bytes_ += bytes;
+  return true;
+}
+
+void HostRanges::Uncount(uint64_t bytes) {
+  mapped_bytes_ -= bytes;
+  TheAccounting().Return(MemoryKind::kPinned, kNoDevice, bytes);
+}
+
+bool HostRanges::MapPages(Window range, const RegisterBody& body) {
+  if (session_.shares_memory()) {
+    const int protection = body.writable != 0 ? PROT_READ | PROT_WRITE : PROT_READ;
+    return TheGuestAddresses().Map(range, protection, arenas_.region().fd, body.offset);
+  }
+  // A file of its own: it ends with the mapping.
+  const UniqueFd file(memfd_create("causeway-pinned", MFD_CLOEXEC));
+  return file && ftruncate(file.get(), static_cast<off_t>(range.end - range.begin)) == 0 &&
+         TheGuestAddresses().Map(range, PROT_READ | PROT_WRITE, file.get(), 0);
+}
+
+// Pages at the guest's address, counted. `probes`: the session is to end, once the mutex is given up.
+CUresult HostRanges::PutPages(const RegisterBody& body, PageRange pages, bool* probes) {
+  const Window range{pages.begin, pages.end};
+  if (ranges_.size() >= kMaxHostRanges || !Count(pages.bytes())) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (pages.bytes() == 0) return CUDA_SUCCESS;
+  const GuestAddresses::Claimed claimed = TheGuestAddresses().Claim(range);
+  if (claimed == GuestAddresses::Claimed::kYes && MapPages(range, body)) {
+    Populate(reinterpret_cast<std::byte*>(pages.begin), pages.bytes());
+    return CUDA_SUCCESS;
+  }
+  Uncount(pages.bytes());
+  if (claimed != GuestAddresses::Claimed::kTaken) return CUDA_ERROR_OUT_OF_MEMORY;
+  *probes = ++collisions_ > kMostCollisions;
+  return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 CUresult HostRanges::Register(const RegisterBody& body, uint64_t* device_address) {
-  if (!session_.shares_memory()) return CUDA_ERROR_NOT_SUPPORTED;
   if (!MayRegister(body)) return CUDA_ERROR_INVALID_VALUE;
   if (OverlapsDeviceWindow(PagesOf(body))) return CUDA_ERROR_NOT_SUPPORTED;  // free or not
 #ifdef __SANITIZE_THREAD__
   return CUDA_ERROR_NOT_SUPPORTED;  // TSan ends a program that maps memory at the guest's addresses
 #endif
-  const RegionView& region = arenas_.region();
   std::unique_lock change(mutex_);
   if (OverlapsAny(ranges_, body.address, body.bytes)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
   const PageRange pages = OwnPages(ranges_, body.address, body.bytes);
-  if (ranges_.size() >= kMaxHostRanges || pages.bytes() > region.bytes - mapped_bytes_)
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  const Window range{pages.begin, pages.end};
-  auto* at = reinterpret_cast<void*>(pages.begin);
-  if (pages.bytes() != 0) {
-    if (body.offset % kPageBytes != 0 || !region.OwnsSlices(body.offset, pages.bytes())) {
-      session_.violations.fetch_add(1);
-      return CUDA_ERROR_INVALID_VALUE;
-    }
-    const GuestAddresses::Claimed claimed = TheGuestAddresses().Claim(range);
-    if (claimed == GuestAddresses::Claimed::kTaken) {
-      const bool probes = ++collisions_ > kMostCollisions;
-      change.unlock();
-      if (probes) session_.Violation("it registers memory at addresses of the worker's own, again and again");
-      return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    const int protection = body.writable != 0 ? PROT_READ | PROT_WRITE : PROT_READ;
-    if (claimed != GuestAddresses::Claimed::kYes ||
-        !TheGuestAddresses().Map(range, protection, region.fd, body.offset)) {
-      return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    Populate(static_cast<std::byte*>(at), pages.bytes());
+  const bool in_slices = session_.shares_memory() && pages.bytes() != 0;
+  if (in_slices &&
+      (body.offset % kPageBytes != 0 || !arenas_.region().OwnsSlices(body.offset, pages.bytes()))) {
+    session_.violations.fetch_add(1);
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  bool probes = false;
+  if (const CUresult refused = PutPages(body, pages, &probes)) {
+    change.unlock();
+    if (probes) session_.Violation("it registers memory at addresses of the worker's own, again and again");
+    return refused;
   }
   const Driver& driver = TheDriver();
   auto* start = reinterpret_cast<void*>(body.address);
@@ -91,16 +125,16 @@ CUresult HostRanges::Register(const RegisterBody& body, uint64_t* device_address
     driver.cuMemHostGetDevicePointer_v2(&device, start, 0);
     *device_address = device;
   } else {
-    if (pages.bytes() != 0) TheGuestAddresses().Retire(range);
+    if (pages.bytes() != 0) TheGuestAddresses().Retire({pages.begin, pages.end});
+    Uncount(pages.bytes());
     return result;
   }
   // The driver has judged what the guest process may do there. The pages are the guest's in any case, and a
   // copy that writes them must not end this process.
-  if (pages.bytes() != 0 && body.writable == 0) mprotect(at, pages.bytes(), PROT_READ | PROT_WRITE);
+  if (in_slices && body.writable == 0)
+    mprotect(reinterpret_cast<void*>(pages.begin), pages.bytes(), PROT_READ | PROT_WRITE);
   ranges_[body.address] = {body.bytes};
   arenas_.Name(body.address, body.bytes);
-  mapped_bytes_ += pages.bytes();
-  TheAccounting().Add(MemoryKind::kPinned, kNoDevice, pages.bytes());
   return CUDA_SUCCESS;
 }
 
@@ -118,8 +152,7 @@ CUresult HostRanges::Unregister(uint64_t address) {
     Depopulate(reinterpret_cast<std::byte*>(pages.begin), pages.bytes());
     TheGuestAddresses().Retire({pages.begin, pages.end});  // copies and graphs may still name it
   }
-  mapped_bytes_ -= pages.bytes();
-  TheAccounting().Return(MemoryKind::kPinned, kNoDevice, pages.bytes());
+  Uncount(pages.bytes());
   return CUDA_SUCCESS;
 }
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of the guest process that it has registered. The guest puts region pages in the place of its own;
 // here the same pages are mapped at the guest's own address, so that the driver registers them under it and
-// host pointer and device pointer are one. The guest chooses the address: it must be free, nothing of the
-// driver's or ours is ever replaced, and from then on it is the guest's
-// (host_backend/worker/addresses/guest_addresses.h). A guest library has the addresses of the driver and of
-// most of what a worker maps reserved, so that nothing of its program lies there; the rest, the worker's
-// program, heap and main stack, lies somewhere in a tebibyte. A guest that registers there looks for them,
-// and loses its session before it has learned where they are.
+// host pointer and device pointer are one. Where no memory is shared the pages are the worker's own, and the
+// guest exchanges their bytes (ivshmem_ring/messages/managed_messages.h).
+//
+// The guest chooses the address: it must be free, nothing of the driver's or ours is ever replaced, and from
+// then on it is the guest's (host_backend/worker/addresses/guest_addresses.h). A guest library has the
+// addresses of the driver and of most of what a worker maps reserved, so that nothing of its program lies
+// there; the rest, the worker's program, heap and main stack, lies somewhere in a tebibyte. A guest that
+// registers there looks for them, and loses its session before it has learned where they are.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -22,12 +24,21 @@ class HostRanges : public SessionPart {
  public:
   HostRanges(Session& session, Arenas& arenas) : session_(session), arenas_(arenas) {}
 
+  // Of a scope whose guests share no memory, as much as a local user's region has by default.
+  static constexpr uint64_t kMostOwnBytes = 4ull << 30;
+
   // Any thread. The driver is called under the mutex, which is taken before those of Arenas.
   CUresult Register(const RegisterBody& body, uint64_t* device_address);
   CUresult Unregister(uint64_t address);
 
  private:
   bool MayRegister(const RegisterBody& body);
+  // With the mutex: whether there is room for so many bytes more, which are counted then.
+  bool Count(uint64_t bytes);
+  void Uncount(uint64_t bytes);
+  CUresult PutPages(const RegisterBody& body, PageRange pages, bool* probes);
+  // Puts pages of the region, or of the worker's own, at addresses that are the guest's already.
+  bool MapPages(Window range, const RegisterBody& body);
 
   struct Range {
     uint64_t bytes;

@@ -5,9 +5,15 @@
 // a stream of the worker's own, in the primary context if the guest has none. This process never touches such
 // an address itself: the block or module may end at any moment, and the address may then be the worker's. The
 // driver's typed copies look it up and refuse what is not wholly the driver's.
+//
+// Pinned memory of a guest that shares none is exchanged by the same messages. It is this process's own memory at
+// an address that stays the guest's (host_backend/worker/host_register/host_register.h), so the calling thread
+// copies it, and needs neither a stream nor a context.
+#include <cstring>
 #include <optional>
 
 #include "host_backend/worker/accounting/managed_copies.h"
+#include "host_backend/worker/addresses/arenas.h"
 #include "host_backend/worker/driver/logs.h"
 #include "host_backend/worker/session/session.h"
 #include "ivshmem_ring/messages/managed_messages.h"
@@ -107,22 +113,30 @@ class CopyStream {
 };
 
 // Takes a message's pieces and copies one after the other from or to its bulk buffer: `copy_piece` is told whether
-// the memory is there, and where in the buffer the piece lies.
-CUresult CopyPieces(Session& session, Request& request, auto copy_piece) {
+// the memory is there, and where in the buffer the piece lies; `copy_pinned` gets what is pinned.
+CUresult CopyPieces(Session& session, Request& request, auto copy_piece, auto copy_pinned) {
   Copy copy;
   if (const CUresult result = TakeCopy(session, request, &copy)) return result;
   if (const CUresult result = session.objects().Prepare()) return result;
   const ManagedCopy copied(std::span(copy.piece, copy.count));
-  const CopyStream stream(copy);
-  CUresult result = stream.result();
+  std::optional<CopyStream> stream;
+  CUresult result = CUDA_SUCCESS;
   std::byte* at = request.bulk.data();
   for (uint32_t i = 0; i < copy.count && result == CUDA_SUCCESS; ++i) {
     const ManagedPiece& piece = copy.piece[i];
-    result = copy_piece(piece, copy.by_driver || IsManaged(piece), at, stream.get());
+    const HostSpan pinned =
+        copy.by_driver ? HostSpan() : session.part<Arenas>().ResolveAddress(piece.address, piece.bytes);
+    if (pinned) {
+      copy_pinned(pinned, at);
+    } else {
+      if (!stream) result = stream.emplace(copy).result();
+      if (result == CUDA_SUCCESS)
+        result = copy_piece(piece, copy.by_driver || IsManaged(piece), at, stream->get());
+    }
     at += piece.bytes;
   }
   session.objects().Yield();
-  return stream.Settle(result);
+  return stream ? stream->Settle(result) : result;
 }
 
 }  // namespace
@@ -136,20 +150,27 @@ CUresult Serve_kFindManaged(Session&, Request& request) {
 
 CUresult Serve_kWriteManaged(Session& session, Request& request) {
   return CopyPieces(
-      session, request, [](const ManagedPiece& piece, bool is_there, const std::byte* from, CUstream stream) {
+      session, request,
+      [](const ManagedPiece& piece, bool is_there, const std::byte* from, CUstream stream) {
         // A variable that is not there went with its module, as the program's write would have.
         return is_there ? TheDriver().cuMemcpyHtoDAsync_v2(piece.address, from, piece.bytes, stream)
                         : CUDA_SUCCESS;
-      });
+      },
+      [](HostSpan to, const std::byte* from) { std::memcpy(to.data(), from, to.bytes()); });
 }
 
 CUresult Serve_kReadManaged(Session& session, Request& request) {
   uint64_t bytes = 0;
   const CUresult result = CopyPieces(
-      session, request, [&](const ManagedPiece& piece, bool is_there, std::byte* to, CUstream stream) {
+      session, request,
+      [&](const ManagedPiece& piece, bool is_there, std::byte* to, CUstream stream) {
         bytes += piece.bytes;
         return is_there ? TheDriver().cuMemcpyDtoHAsync_v2(to, piece.address, piece.bytes, stream)
                         : CUDA_ERROR_INVALID_VALUE;
+      },
+      [&](HostSpan from, std::byte* to) {
+        bytes += from.bytes();
+        std::memcpy(to, from.data(), from.bytes());
       });
   if (result == CUDA_SUCCESS) request.bulk_written = static_cast<uint32_t>(bytes);
   return result;

@@ -10,6 +10,7 @@
 //   stream, which streams wait for by the order of calls, comes after all that was posted before it, and
 //   before all that is posted after.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -49,16 +50,28 @@ class Lanes {
   // more is there than this record, or what came before is still being executed.
   bool Wanted(uint32_t thread, auto more_ready) {
     if (most_ == 0) return false;
-    ++since_change_;
+    ++records_;
     if (crowded_ > 0) --crowded_;
-    if (thread != last_thread_) {
+    if (thread != last_.thread) {
       // One thread that goes on where another has ended is no crowd.
-      if (since_change_ < kCrowdedFor) crowded_ = kCrowdedFor;
-      since_change_ = 0;
-      last_thread_ = thread;
+      if (records_ - last_.at < kCrowdedFor) crowded_ = kCrowdedFor;
+      if (last_.at != 0) before_[++changes_ % kBefore] = {last_.thread, records_};
+      last_ = {thread, records_};
     }
     const bool wanted = ((crowded_ > 0 || MayBeBusy()) && more_ready()) || !IsIdle();
     return wanted && (count_.load(std::memory_order_relaxed) != 0 || MakeLane());
+  }
+  // How many different threads have posted lately, as far as some can be told apart.
+  uint32_t Posting() const {
+    uint32_t count = 1;
+    for (size_t i = 0; i < kBefore; ++i) {
+      const Posted& one = before_[i];
+      const auto same = [&](const Posted& other) { return other.thread == one.thread; };
+      const bool is_new =
+          one.thread != last_.thread && std::none_of(before_.begin(), before_.begin() + i, same);
+      count += is_new && records_ - one.at < kCrowdedFor ? 1 : 0;
+    }
+    return count;
   }
   // Copies the record and returns; waits while its lane is full. False: stopped.
   bool Hand(const Names& names, std::span<const std::byte> record);
@@ -146,9 +159,15 @@ class Lanes {
   std::array<uint32_t, kMost> looks_{};  // calls of MayBePending; one in sixteen reads `executed`
   std::array<uint64_t, kMost> moved_{};  // moves_ when the lane was last seen to have executed more
   uint64_t moves_ = 0;
-  uint32_t last_thread_ = 0;
-  uint64_t since_change_ = kCrowdedFor;  // of the thread that posts, in records
-  uint32_t crowded_ = 0;                 // records for which several threads count as posting
+  struct Posted {
+    uint32_t thread = 0;
+    uint64_t at = 0;  // the number of the record that it posted first, or of the first one after its last
+  };
+  static constexpr size_t kBefore = 4;
+  uint64_t records_ = kCrowdedFor, changes_ = 0;
+  Posted last_;                           // which thread posts
+  std::array<Posted, kBefore> before_{};  // those before it; one may be there twice
+  uint32_t crowded_ = 0;                  // records for which several threads count as posting
 };
 
 // How many lanes a worker has: half of the processors it may use, 8 at most; none where there are few.

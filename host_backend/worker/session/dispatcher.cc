@@ -88,8 +88,12 @@ Dispatcher::Dispatcher(Session& session, ServerTransport& transport)
 
 [[gnu::hot]] Dispatcher::Handed Dispatcher::Hand(const PostedHeader& header,
                                                  std::span<const std::byte> record) {
-  // Where others want the processors, handing over would cost more threads' wake-ups.
-  const auto more_ready = [this] { return transport_.MainReady() && FreeProcessors() == KnownProcessors(); };
+  // Where others want the processors, handing over would cost more threads' wake-ups than it wins; but where many threads
+  // post, which natively would take as many processors, one dispatcher would be left with the share of one thread.
+  constexpr uint32_t kMany = 3;
+  const auto more_ready = [this] {
+    return transport_.MainReady() && (FreeProcessors() == KnownProcessors() || lanes_.Posting() >= kMany);
+  };
   if (!lanes_.Wanted(header.thread, more_ready)) return Handed::kNo;
   if (!MayLeaveDispatcher(header, record.size())) return lanes_.Drain() ? Handed::kNo : Handed::kStopped;
   Settle();  // its stream may be one that does not wait for the others

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Lets the device reach pinned memory where the session shares none (TCP). Most of such memory is only ever copied
+// from and to, which needs no address on the device, so a block stays this process's own until the program first
+// names it as the device's: it asks for the device's address, gives it to a kernel or a graph, or fills it. Then
+// the host gets pages at the same address, and bytes are exchanged as those of managed memory are
+// (guest_lib/managed/pager.h): before work starts and when the program looks at them afterwards.
+//
+// What a program hides from this library, addresses of pinned memory inside of memory that a kernel reads, is not
+// noticed: such a kernel fails with an illegal address (docs/remote.md).
+#pragma once
+#include "ivshmem_ring/protocol/driver_api.h"
+
+#include <cstdint>
+
+namespace causeway::guest {
+
+struct Object;
+
+// These send messages and wait for the answers; any thread, without a lock of this library's held.
+
+// Lets the device reach the block that holds the address. CUDA_ERROR_NOT_SUPPORTED: it cannot.
+CUresult ReachPinned(uint64_t address);
+// Frees a block. No work that uses it is under way any more. CUDA_ERROR_INVALID_VALUE if none begins there.
+CUresult FreePinned(uint64_t address);
+// The device's reach of all blocks of a context that is about to end, and the blocks once it has ended.
+void LeavePinnedOf(const Object* context);
+void FreePinnedOf(const Object* context);
+
+}  // namespace causeway::guest
