@@ -37,6 +37,7 @@
 #include "host_backend/worker/nvml/nvml.h"
 #include "host_backend/worker/process/crash_note.h"
 #include "host_backend/worker/process/daemon_link.h"
+#include "host_backend/worker/process/populate.h"
 #include "host_backend/worker/session/channels.h"
 #include "host_backend/worker/session/dispatcher.h"
 #include "host_backend/worker/slices/channel_groups.h"
@@ -250,6 +251,7 @@ int Run(int control, const std::string& driver_path, const ConfinementOptions& o
   if (error.empty())
     error =
         confinement.AfterDriver(reinterpret_cast<void*>(TheDriver().cuInit), sandbox::Kind::kCuda, &ready);
+  LeaveReadPages();
   if (!SendReady(control, error, driver_path, &ready,
                  error.empty() ? ShownDevices() : std::vector<NamedDevice>()))
     return 1;

@@ -2,6 +2,7 @@
 #include "ivshmem_ring/transport/waiter.h"
 
 #include <sched.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -201,12 +202,27 @@ void Waiter::Step(uint32_t seen) {
   Sleep(seen);
 }
 
+namespace {
+
+// Whether the kernel has given this thread's processor to another since this was asked last. Without it a yield takes
+// long where an interrupt came, or the hypervisor had the processor, which says nothing of other threads.
+bool WasSwitchedOut() {
+  thread_local long before = -1;
+  rusage use{};
+  if (getrusage(RUSAGE_THREAD, &use) != 0) return true;  // then its length alone tells
+  return std::exchange(before, use.ru_nivcsw) != use.ru_nivcsw;
+}
+
+}  // namespace
+
 // Measured at once: what is waited for may have come meanwhile, and then nobody looks at the clock again.
 void Waiter::Yield() {
   const uint64_t before_us = now_us_;
   sched_yield();
   asked_us_ = now_us_ = NowUs();
+  if (now_us_ - before_us <= Crowding::kAloneUs) return;
   Crowding& crowding = Crowding::OfProcess();
+  if (now_us_ - before_us < Crowding::kSliceUs && !WasSwitchedOut()) return;
   if (KnownProcessors() == kOne) {
     crowding.YieldedOnOne(now_us_, now_us_ - before_us);
   } else {

@@ -407,6 +407,21 @@ TEST_F(AccountingTest, TheProgramSeesADeviceOfTheLimit) {
   ASSERT_EQ(TheDriver().cuMemFree_v2(memory), CUDA_SUCCESS);
 }
 
+// Of guests that share no memory; the other session is another worker's.
+TEST_F(AccountingTest, PinnedMemoryOfAllSessionsIsBounded) {
+  constexpr uint64_t kMost = 100 * kMib;
+  page_->Open(1);
+  page_->Add(1, MemoryKind::kPinned, kNoDevice, 60 * kMib);
+  EXPECT_FALSE(TheAccounting().TakePinned(40 * kMib + 1, kMost));
+  EXPECT_EQ(page_->OfKind(MemoryKind::kPinned), 60 * kMib);
+  ASSERT_TRUE(TheAccounting().TakePinned(40 * kMib, kMost));
+  EXPECT_FALSE(TheAccounting().TakePinned(1, kMost));
+  page_->Close(1);
+  EXPECT_TRUE(TheAccounting().TakePinned(60 * kMib, kMost));
+  TheAccounting().Return(MemoryKind::kPinned, kNoDevice, kMost);
+  EXPECT_EQ(page_->OfKind(MemoryKind::kPinned), 0u);
+}
+
 // The driver may give a block's address to a new block before the thread that freed it has told so.
 TEST(ManagedCopiesTest, ACopyWaitsForTheFreeOfItsAddressAlone) {
   const ManagedPiece block[] = {{kMib, kMib}}, neighbour[] = {{2 * kMib, kMib}};

@@ -77,6 +77,7 @@ set_robust_list
 rseq
 restart_syscall
 sched_yield
+getrusage         # of the calling thread: whether others want its processor (ivshmem_ring/transport/waiter.cc)
 sched_getaffinity
 getpid
 gettid

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/worker/process/populate.h"
 
+#include <link.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <atomic>
+#include <span>
 #include <system_error>
 #include <thread>
 #include <vector>
 
+#include "ivshmem_ring/messages/registration.h"
 #include "ivshmem_ring/system/huge_pages.h"
 #include "ivshmem_ring/transport/waiter.h"
 
@@ -63,6 +66,20 @@ void Populate(std::byte* pages, uint64_t bytes) {
 
 void Depopulate(std::byte* pages, uint64_t bytes) {
   if (bytes > kThreadBytes) Advise(pages, bytes, MADV_DONTNEED);
+}
+
+void LeaveReadPages() {
+  const auto leave = [](dl_phdr_info* object, size_t, void*) {
+    for (const ElfW(Phdr) & part : std::span(object->dlpi_phdr, object->dlpi_phnum)) {
+      // Whoever may write a page may have its only copy.
+      if (part.p_type != PT_LOAD || part.p_flags != PF_R) continue;
+      const uint64_t begin = PageFloor(object->dlpi_addr + part.p_vaddr);
+      const uint64_t end = PageFloor(object->dlpi_addr + part.p_vaddr + part.p_filesz);
+      if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+    }
+    return 1;  // the program is the first, and the only one
+  };
+  dl_iterate_phdr(leave, nullptr);
 }
 
 }  // namespace causeway::host

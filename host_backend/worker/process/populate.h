@@ -11,5 +11,8 @@ namespace causeway::host {
 void Populate(std::byte* pages, uint64_t bytes);
 // Unmaps them, so that munmap has nothing left to do.
 void Depopulate(std::byte* pages, uint64_t bytes);
+// Of the program's file the parts that are only read: what its start alone has looked at, relocations above all, counts as
+// this process's memory no longer. The rest comes back with the next look.
+void LeaveReadPages();
 
 }  // namespace causeway::host
