@@ -29,8 +29,10 @@ void Crowding::Note(uint64_t now_us, uint64_t took_us, uint64_t short_us, Kind k
   const uint64_t until_us = until_us_.load(std::memory_order_relaxed);
   const uint64_t last_us = window_us_.load(std::memory_order_relaxed);
   const bool again = until_us != 0 && now_us < until_us + last_us + kTogetherUs;
-  const uint64_t window_us = again ? std::min(last_us * 2, kMostUs) : kFirstUs;
-  kind_.store(slice ? Kind::kSlices : kind, std::memory_order_relaxed);
+  const Kind seen = slice ? Kind::kSlices : kind;
+  const uint64_t most_us = seen == Kind::kSlices ? kMostUs : kMostTurnsUs;
+  const uint64_t window_us = again ? std::min(last_us * 2, most_us) : kFirstUs;
+  kind_.store(seen, std::memory_order_relaxed);
   window_us_.store(window_us, std::memory_order_relaxed);
   until_us_.store(now_us + window_us, std::memory_order_relaxed);
 }

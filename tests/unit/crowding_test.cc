@@ -59,6 +59,14 @@ TEST(Crowding, FoundAgainSoonItIsBelievedForLonger) {
   EXPECT_EQ(crowding.At(now_us + Crowding::kFirstUs), Kind::kNone);
 }
 
+TEST(Crowding, TurnsAreBelievedForSomeMillisecondsAtMost) {
+  Crowding crowding;
+  uint64_t now_us = 1'000'000;
+  for (int i = 0; i < 100; ++i) crowding.Yielded(now_us += 100, 20);
+  EXPECT_EQ(crowding.At(now_us + 1), Kind::kTurns);
+  EXPECT_EQ(crowding.At(now_us + Crowding::kMostTurnsUs), Kind::kNone);
+}
+
 // There each yield lets the thread run that is waited for, so only long ones tell of others, and whoever they are a thread
 // that yields gives away more than it gets.
 TEST(Crowding, OnOneProcessorTurnsOfThePeerAreNoneAndThoseOfOthersAreSlices) {

@@ -32,8 +32,13 @@ class Gate {
   bool Enter(const std::atomic<bool>& stop) { return EnterOpen() || Await(stop); }
   // The same in two steps: false where the record may pass only once Await says so.
   bool EnterOpen() {
-    words_.submitted.store(words_.submitted.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    Tell();
     return IsOpen();
+  }
+  // Tells the daemon that something is submitted, which EnterOpen does for each record. Threads that submit side by side take
+  // the line from each other: they may ask IsOpen alone for records in between (DeviceGates::EnterLate).
+  void Tell() {
+    words_.submitted.store(words_.submitted.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
   bool Await(const std::atomic<bool>& stop);
   // Nobody else wants the GPU: while it was so from EnterOpen on, Leave would do nothing.

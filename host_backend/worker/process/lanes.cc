@@ -28,8 +28,8 @@ size_t PlaceOf(uint64_t name, size_t places) {
 Lanes::Lane::Lane()
     : in(memory.get(), kLaneBytes, &tail, &head), out(memory.get(), kLaneBytes, &tail, &head, buffer) {}
 
-Lanes::Lanes(uint32_t most, Execute execute)
-    : most_(most < 2 ? 0 : std::min(most, kMost)), execute_(std::move(execute)) {}
+Lanes::Lanes(uint32_t most, Execute execute, std::function<void()> idle)
+    : most_(most < 2 ? 0 : std::min(most, kMost)), execute_(std::move(execute)), idle_(std::move(idle)) {}
 
 Lanes::~Lanes() {
   Stop();
@@ -182,6 +182,7 @@ bool Lanes::Hand(const Names& names, std::span<const std::byte> record) {
 }
 
 bool Lanes::AwaitRecord(Lane& lane, std::span<const std::byte>* record) {
+  if (idle_) idle_();
   Waiter waiter(IdlePolicy(), &lane.tail, &lane.sleeping, true);
   while (lane.out.Next(record) != RingConsumer::Status::kRecord) {
     if (stop_.load(std::memory_order_acquire)) return false;

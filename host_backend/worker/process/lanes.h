@@ -32,8 +32,8 @@ class Lanes {
   static constexpr size_t kMaxRecordBytes = 8u << 10;  // a larger one is the dispatcher's
   using Execute = std::function<void(std::span<const std::byte> record)>;
 
-  // `most` threads, made when they are needed; below 2: none. Each runs `execute`.
-  Lanes(uint32_t most, Execute execute);
+  // `most` threads, made when they are needed; below 2: none. Each runs `execute`, and `idle` before it waits for more.
+  Lanes(uint32_t most, Execute execute, std::function<void()> idle = {});
   ~Lanes();
   Lanes(const Lanes&) = delete;
   Lanes& operator=(const Lanes&) = delete;
@@ -148,6 +148,7 @@ class Lanes {
 
   uint32_t most_;  // the dispatcher's
   const Execute execute_;
+  const std::function<void()> idle_;
   std::unique_ptr<Lane> lanes_[kMost];
   std::atomic<uint32_t> count_{0};  // released when a lane is made; acquired in Await
   std::atomic<bool> stop_{false};

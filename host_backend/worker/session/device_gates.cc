@@ -170,7 +170,7 @@ bool DeviceGates::Await(const Entrance& at, Objects& objects, const std::atomic<
 
 void DeviceGates::LeaveSlowly(Entrance& at, Objects& objects, bool goes_on, CUresult result) {
   const Whereabouts& here = Objects::whereabouts();
-  const LastSubmission now{here.device, here.stream.wire};
+  const LastSubmission now{here.device, here.stream.wire, here.context, kSaidFor};
   if (goes_on && unsettled_ != nullptr && (last_.device != now.device || last_.stream != now.stream))
     MarkUnsettled(objects);
   last_ = now;

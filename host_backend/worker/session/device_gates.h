@@ -26,6 +26,8 @@ namespace causeway::host {
 struct LastSubmission {
   int device = -1;
   WireHandle stream = 0;  // 0: the legacy stream
+  WireHandle context = 0;
+  uint32_t left = 0;  // records after which it is said again where they go (Entrance)
 };
 
 class DeviceGates {
@@ -51,9 +53,12 @@ class DeviceGates {
   // What each record that submits work to a device looks at.
   struct Entrance {
     Gate* gate = nullptr;  // null: nothing waits there
-    // Where the last record went, for a mark behind all that passed while nobody else wanted the GPU.
-    std::atomic<WireHandle> last_context{0}, last_stream{0};
+    // Where one of the last records went, for a mark behind all that passed while nobody else wanted the GPU. Each thread says
+    // it where its own records go elsewhere than before, and again after kSaidFor of them: threads that submit side by side, in
+    // streams of their own, would take the line from each other with each record.
+    alignas(kHotBytes) std::atomic<WireHandle> last_context{0}, last_stream{0};
   };
+  static constexpr uint32_t kSaidFor = 64;
   // Where a request of the calling thread submits work, when its context is known. Null: nothing waits there.
   Entrance* Find() {
     const int device = Objects::whereabouts().device;
@@ -64,9 +69,25 @@ class DeviceGates {
   bool Enter(const Entrance& at, Objects& objects, const std::atomic<bool>& stop) {
     return at.gate->EnterOpen() || Await(at, objects, stop);
   }
+  // The same for one of several threads that submit side by side: it tells the daemon of its first record and of every
+  // sixteenth, and of what is left in TellLate, which it calls before it waits for more.
+  bool EnterLate(const Entrance& at, Objects& objects, const std::atomic<bool>& stop) {
+    constexpr uint32_t kTold = 16;
+    if (late_ != at.gate || late_count_++ % kTold == 0) {
+      TellLate();
+      late_ = at.gate;
+      late_count_ = 1;
+      return Enter(at, objects, stop);
+    }
+    return at.gate->IsOpen() || Await(at, objects, stop);
+  }
+  static void TellLate() {
+    if (late_ != nullptr) late_->Tell();
+    late_ = nullptr;
+  }
   // After it, with its result. `goes_on`: the thread calls Settle before it waits for a request.
   void Leave(Entrance& at, Objects& objects, bool goes_on, CUresult result) {
-    if (result == CUDA_SUCCESS && at.gate->IsOpen() && !at.gate->HasUnmarked() && WentHere(at)) [[likely]]
+    if (result == CUDA_SUCCESS && at.gate->IsOpen() && !at.gate->HasUnmarked() && WentHere()) [[likely]]
       return;
     LeaveSlowly(at, objects, goes_on, result);
   }
@@ -101,12 +122,12 @@ class DeviceGates {
     const Entrance* const at = Find();
     return at != nullptr ? doors_[static_cast<size_t>(at - entrances_.data())].get() : nullptr;
   }
-  // Whether the last record that passed there went where the calling thread's last one did and its request does.
-  static bool WentHere(const Entrance& at) {
+  // Whether the calling thread's last record went where its request does, and that was said not long ago.
+  static bool WentHere() {
     const Whereabouts& here = Objects::whereabouts();
-    return last_.stream == here.stream.wire && last_.device == here.device &&
-           at.last_stream.load(std::memory_order_relaxed) == here.stream.wire &&
-           at.last_context.load(std::memory_order_relaxed) == here.context;
+    if (last_.stream != here.stream.wire || last_.device != here.device || last_.context != here.context)
+      return false;
+    return last_.left-- != 0;
   }
   static bool Await(const Entrance& at, Objects& objects, const std::atomic<bool>& stop);
   void LeaveSlowly(Entrance& at, Objects& objects, bool goes_on, CUresult result);
@@ -118,6 +139,8 @@ class DeviceGates {
   void FollowNews(Door& door, const GrantWords& grant);
 
   static constinit thread_local inline LastSubmission last_;
+  static constinit thread_local inline Gate* late_ = nullptr;  // whose records TellLate has to tell of
+  static constinit thread_local inline uint32_t late_count_ = 0;
 
   // By the driver's number of the device: what each record looks at, and the rest.
   std::array<Entrance, kAccountDevices> entrances_;

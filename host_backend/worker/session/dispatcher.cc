@@ -52,7 +52,9 @@ MaybeResult AwaitPostedCopies(auto more) {
 Dispatcher::Dispatcher(Session& session, ServerTransport& transport)
     : session_(session),
       transport_(transport),
-      lanes_(LaneCount(), [this](std::span<const std::byte> record) { ExecuteInLane(record); }) {}
+      lanes_(
+          LaneCount(), [this](std::span<const std::byte> record) { ExecuteInLane(record); },
+          DeviceGates::TellLate) {}
 
 [[gnu::hot]] void Dispatcher::Run() {
   constexpr uint32_t kMostUnsettled = 32;

@@ -45,7 +45,9 @@ std::string Session::reason() {
   const size_t op = request.header.op;
   const bool submits = TraitsOf(static_cast<Op>(op)).Has(traits::kSubmits);
   DeviceGates::Entrance* const entrance = submits ? gates_.Find() : nullptr;
-  if (entrance != nullptr && !gates_.Enter(*entrance, objects_, stop_)) return CUDA_ERROR_DEINITIALIZED;
+  if (entrance != nullptr && !(request.in_lane ? gates_.EnterLate(*entrance, objects_, stop_)
+                                               : gates_.Enter(*entrance, objects_, stop_)))
+    return CUDA_ERROR_DEINITIALIZED;
   const Handler handler = op < handlers_.size() ? handlers_[op] : nullptr;
   const CUresult result = handler != nullptr ? handler(*this, request) : NoMeaning(*this, op);
   if (request.in.is_cut()) [[unlikely]]
