@@ -26,7 +26,7 @@ struct Instantiation {
 
 CUresult Instantiate(CUgraphExec* exec, CUgraph graph, Instantiation* how) {
   if (const CUresult result = NeedContext()) return result;
-  if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (exec == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const auto log_bytes =
       static_cast<uint32_t>(std::min<size_t>(how->log != nullptr ? how->log_room : 0, kMaxGraphLogBytes));
   Remote remote;
@@ -57,8 +57,14 @@ CUresult Instantiate(CUgraphExec* exec, CUgraph graph, Instantiation* how) {
   return CUDA_SUCCESS;
 }
 
+// Of the forms that upload nothing. The driver looks at captures before it looks for a graph, which Instantiate may have missed.
+CUresult InstantiateOnly(CUgraphExec* exec, CUgraph graph, Instantiation* how) {
+  const CUresult result = Instantiate(exec, graph, how);
+  return result == CUDA_ERROR_INVALID_VALUE ? AnswerBesideCaptures(result, CaptureRule::kUnsafe) : result;
+}
+
 CUresult Update(CUgraphExec exec, CUgraph graph, bool first_form, CUgraphExecUpdateResultInfo* info) {
-  if (const CUresult result = NeedContext()) return result;
+  if (const CUresult result = InitialisedOrError()) return result;
   PendingCall call(Op::cuGraphExecUpdate_v2);
   Writer& w = call.writer();
   Remote remote;
@@ -97,15 +103,14 @@ CUresult InstantiateWithParams(CUgraphExec* exec, CUgraph graph, Instantiation* 
   const bool uploads = (how->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) != 0;
   const WithContextOf scope(uploads ? how->stream : nullptr);
   if (const CUresult result = NeedContext()) return result;
-  const CaptureRule rule = uploads ? CaptureRule::kInStream : CaptureRule::kUnsafe;
+  const CaptureRule rule = uploads ? CaptureRule::kOutsideCaptures : CaptureRule::kUnsafe;
   if (const CUresult result = CaptureRefusal(rule, how->stream)) return result;
   return Instantiate(exec, graph, how);
 }
 
 // Posted, unless the driver may refuse the launch at once: what the graph allocates must have been freed.
-CUresult Launch(CUgraphExec exec, const Object* object, CUstream stream) {
-  return object == nullptr || object->flags != 0 ? Wait<Op::cuGraphLaunch>(exec, stream)
-                                                 : Post<Op::cuGraphLaunch>(exec, stream);
+CUresult Launch(CUgraphExec exec, const Object& object, CUstream stream) {
+  return object.flags != 0 ? Wait<Op::cuGraphLaunch>(exec, stream) : Post<Op::cuGraphLaunch>(exec, stream);
 }
 
 }  // namespace
@@ -123,12 +128,16 @@ CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType* type) {
   return result;
 }
 
+CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph* graph) {
+  return IsStagedCopy(node) ? CUDA_ERROR_INVALID_VALUE : GetChildGraph(node, graph);
+}
+
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long flags) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (!OnlyFlags(flags, kInstantiateFlags)) return CUDA_ERROR_INVALID_VALUE;
   Instantiation how{InstantiateForm::kWithFlags};
   how.flags = flags;
-  return Instantiate(exec, graph, &how);
+  return InstantiateOnly(exec, graph, &how);
 }
 
 CUresult cuGraphInstantiate_v2(CUgraphExec* exec, CUgraph graph, CUgraphNode* error_node, char* log,
@@ -136,7 +145,7 @@ CUresult cuGraphInstantiate_v2(CUgraphExec* exec, CUgraph graph, CUgraphNode* er
   Instantiation how{InstantiateForm::kWithLog};
   how.log = log;
   how.log_room = room;
-  const CUresult result = Instantiate(exec, graph, &how);
+  const CUresult result = InstantiateOnly(exec, graph, &how);
   if (error_node != nullptr) *error_node = how.error_node;
   return result;
 }
@@ -184,13 +193,15 @@ CUresult cuGraphExecDestroy(CUgraphExec exec) {
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
   const WithContextOf scope(stream);
   if (const CUresult result = NeedContext()) return result;
+  if (exec == nullptr)
+    return AnswerBesideCaptures(CUDA_ERROR_INVALID_VALUE, CaptureRule::kOutsideCaptures, stream);
   const Object* object = Find(exec);
-  if (object == nullptr && exec != nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  const int32_t announced = object != nullptr ? object->number : 0;
-  if (announced == 0) return Launch(exec, object, stream);
+  if (object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  const int32_t announced = object->number;
+  if (announced == 0) return Launch(exec, *object, stream);
   callback_words::Expect(
       announced);  // rather too many, of a launch that is captured, than one that nobody sees
-  const CUresult result = Launch(exec, object, stream);
+  const CUresult result = Launch(exec, *object, stream);
   if (result != CUDA_SUCCESS) callback_words::Expect(-announced);
   Hurry();  // the program may wait for what its functions do
   return result;

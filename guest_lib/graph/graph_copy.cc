@@ -95,15 +95,19 @@ Plane PlaneOf(const BoxSide& side) {
   return {reinterpret_cast<std::byte*>(side.address), side.pitch, side.pitch * side.rows};
 }
 
+// Something is copied, and not from or to null.
+bool IsPossible(const CUDA_MEMCPY3D& box) {
+  const auto is_null = [](const BoxSide& side) { return side.type == CU_MEMORYTYPE_HOST && side.base == 0; };
+  return !is_null(SideOf(box, true)) && !is_null(SideOf(box, false)) && box.WidthInBytes != 0 &&
+         box.Height != 0 && box.Depth != 0;
+}
+
 CUresult Make(const CUDA_MEMCPY3D& box, CUcontext context, StagedCopy** made) {
   const RelaxedCaptures relaxed;
   FreeDone();
   const BoxSide from = SideOf(box, true), to = SideOf(box, false);
   const bool from_host = from.type == CU_MEMORYTYPE_HOST, to_host = to.type == CU_MEMORYTYPE_HOST;
-  if ((from_host && from.base == 0) || (to_host && to.base == 0) || box.WidthInBytes == 0 ||
-      box.Height == 0 || box.Depth == 0) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  if (!IsPossible(box)) return CUDA_ERROR_INVALID_VALUE;
   auto copy = std::make_unique<StagedCopy>();
   copy->given = box;
   copy->context = context;
@@ -203,7 +207,7 @@ const StagedCopy* StagedCopyOf(CUgraphNode node) {
   CUgraph child = nullptr;
   std::vector<CUgraphNode> nodes;
   if (Wait<Op::cuGraphNodeGetType>(node, &type) != CUDA_SUCCESS || type != CU_GRAPH_NODE_TYPE_GRAPH ||
-      cuGraphChildGraphNodeGetGraph(node, &child) != CUDA_SUCCESS || !NodesOf(child, &nodes)) {
+      GetChildGraph(node, &child) != CUDA_SUCCESS || !NodesOf(child, &nodes)) {
     return nullptr;
   }
   for (CUgraphNode inner : nodes) {
@@ -221,6 +225,19 @@ const StagedCopy* StagedCopyOf(CUgraphNode node) {
 bool NeedsStaging(const CUDA_MEMCPY3D& box) {
   NameOnDevice(box);
   return SideOf(box, true).pageable || SideOf(box, false).pageable;
+}
+
+CUresult GetChildGraph(CUgraphNode node, CUgraph* graph) {
+  const CUresult result = Wait<Op::cuGraphChildGraphNodeGetGraph>(node, graph);
+  if (result == CUDA_SUCCESS) OwnGraph(node, *graph);
+  return result;
+}
+
+CUresult RefusedCopy(CUgraphNode node, const CUDA_MEMCPY3D& box) {
+  CUgraphNodeType type{};
+  if (const CUresult result = Wait<Op::cuGraphNodeGetType>(node, &type)) return result;
+  return type == CU_GRAPH_NODE_TYPE_MEMCPY && IsPossible(box) ? CUDA_ERROR_NOT_SUPPORTED
+                                                              : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult AddStagedCopy(CUgraphNode* node, CUgraph graph, const Dependencies& dependencies,
@@ -259,7 +276,7 @@ CUresult SetStagedCopy(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D& 
   StagedCopy* copy = nullptr;
   if (const CUresult result = Make(box, context, &copy)) return result;
   const StagedCopy* before = StagedCopyOf(node);
-  CUresult result = cuGraphChildGraphNodeGetGraph(node, &child);
+  CUresult result = GetChildGraph(node, &child);
   if (result == CUDA_SUCCESS && !NodesOf(child, &nodes)) result = CUDA_ERROR_INVALID_VALUE;
   for (CUgraphNode inner : nodes) {
     if (result == CUDA_SUCCESS) result = cuGraphDestroyNode(inner);

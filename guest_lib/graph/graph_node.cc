@@ -311,14 +311,14 @@ CUresult AddInPieces(CUgraphNode* node, CUgraph graph, const Dependencies& depen
 
 CUresult AddNode(NodeForm form, CUgraphNode* node, CUgraph graph, const Dependencies& dependencies,
                  CUgraphNodeParams* params) {
-  if (const CUresult result = NeedContext()) return result;
+  if (const CUresult result = InitialisedOrError()) return result;
   if (node == nullptr || params == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return AddInPieces(node, graph, dependencies,
                      [&](const Dependencies& first) { return AddOnce(form, node, graph, first, params); });
 }
 
 CUresult SetNode(NodeForm form, CUgraphExec exec, CUgraphNode node, const CUgraphNodeParams& params) {
-  if (const CUresult result = NeedContext()) return result;
+  if (const CUresult result = InitialisedOrError()) return result;
   Packed packed;
   if (const CUresult result = packed.Take(params)) return result;
   PendingCall call(Op::cuGraphAddNode_v2);
@@ -335,7 +335,7 @@ CUresult SetNode(NodeForm form, CUgraphExec exec, CUgraphNode node, const CUgrap
 }
 
 CUresult GetNode(CUgraphNode node, CUgraphNodeType type, CUgraphNodeParams* params) {
-  if (const CUresult result = NeedContext()) return result;
+  if (const CUresult result = InitialisedOrError()) return result;
   auto snapshot = std::make_unique<NodeSnapshot>();
   {
     PendingCall call(Op::cuGraphKernelNodeGetParams_v2, kBulkBytes);
@@ -377,7 +377,7 @@ namespace {
 template <Op op, class... P>
 CUresult AddByRow(CUgraphNode* node, CUgraph graph, const CUgraphNode* dependencies, size_t count,
                   P... rest) {
-  if (const CUresult result = NeedContext()) return result;
+  if (const CUresult result = InitialisedOrError()) return result;
   if (node == nullptr) return CUDA_ERROR_INVALID_VALUE;
   return AddInPieces(node, graph, {dependencies, count, nullptr}, [&](const Dependencies& first) {
     const CUresult result = Wait<op>(node, graph, first.nodes, first.count, rest...);

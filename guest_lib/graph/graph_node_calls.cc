@@ -47,7 +47,7 @@ CUgraphNodeParams Widen(const CUDA_BATCH_MEM_OP_NODE_PARAMS& batch) {
 // A node of any type: those that call back or touch ordinary memory need more than a message.
 CUresult AddAny(NodeForm form, CUgraphNode* node, CUgraph graph, const Dependencies& dependencies,
                 CUgraphNodeParams* params) {
-  if (const CUresult result = NeedContext()) return result;
+  if (const CUresult result = InitialisedOrError()) return result;
   if (node == nullptr || params == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (params->type == CU_GRAPH_NODE_TYPE_HOST)
     return AddHostNode(form, node, graph, dependencies, params->host.fn, params->host.userData);
@@ -57,11 +57,14 @@ CUresult AddAny(NodeForm form, CUgraphNode* node, CUgraph graph, const Dependenc
 }
 
 CUresult SetAny(NodeForm form, CUgraphExec exec, CUgraphNode node, const CUgraphNodeParams& params) {
-  if (const CUresult result = NeedContext()) return result;
+  if (const CUresult result = InitialisedOrError()) return result;
   if (params.type == CU_GRAPH_NODE_TYPE_HOST) return SetHostNode(form, exec, node, params);
   if (params.type == CU_GRAPH_NODE_TYPE_MEMCPY && IsStagedCopy(node))
     return SetStagedCopy(exec, node, params.memcpy.copyParams, params.memcpy.copyCtx);
-  return SetNode(form, exec, node, params);
+  const CUresult result = SetNode(form, exec, node, params);
+  const bool is_staged = params.type == CU_GRAPH_NODE_TYPE_MEMCPY && NeedsStaging(params.memcpy.copyParams);
+  return result == CUDA_ERROR_NOT_SUPPORTED && is_staged ? RefusedCopy(node, params.memcpy.copyParams)
+                                                         : result;
 }
 
 template <class Params, class... Rest>

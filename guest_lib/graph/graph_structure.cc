@@ -60,7 +60,7 @@ CUresult GetPage(const ListCall& what, Subject subject, uint64_t first, uint64_t
 
 template <class Subject>
 CUresult GetList(const ListCall& what, Subject subject, size_t* count) {
-  if (const CUresult result = NeedContext()) return result;
+  if (const CUresult result = InitialisedOrError()) return result;
   if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
   const bool wants_any = what.first != nullptr || what.second != nullptr || what.edges != nullptr;
   const uint64_t whole = wants_any ? *count : 0;
@@ -101,7 +101,6 @@ template <class T>
 CUresult Destroy(Op op, T handle) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult result = NeedContext()) return result;
   const Object* object = Find(handle);
   if (object == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = AskHost(op, WireOf(object))) return result;
@@ -119,7 +118,7 @@ using namespace causeway::guest;
 extern "C" {
 
 CUresult cuGraphCreate(CUgraph* graph, unsigned int flags) {
-  if (const CUresult result = NeedContext()) return result;
+  if (const CUresult result = InitialisedOrError()) return result;
   return flags == 0 ? Post<Op::cuGraphCreate>(graph, flags) : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -185,12 +184,6 @@ CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode node, CUgraphNode* nodes, C
 CUresult cuGraphNodeFindInClone(CUgraphNode* node, CUgraphNode original, CUgraph clone) {
   const CUresult result = Wait<Op::cuGraphNodeFindInClone>(node, original, clone);
   if (result == CUDA_SUCCESS) OwnNode(clone, *node);
-  return result;
-}
-
-CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph* graph) {
-  const CUresult result = Wait<Op::cuGraphChildGraphNodeGetGraph>(node, graph);
-  if (result == CUDA_SUCCESS) OwnGraph(node, *graph);
   return result;
 }
 

@@ -49,7 +49,7 @@ CUresult TieToGraph(CUgraph graph, CUhostFn destroy, void* data, CUuserObject* o
 
 CUresult AddHostNode(NodeForm form, CUgraphNode* node, CUgraph graph, const Dependencies& dependencies,
                      CUhostFn function, void* user_data, uint64_t* number) {
-  if (const CUresult result = NeedContext()) return result;
+  if (const CUresult result = InitialisedOrError()) return result;
   if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
   uint64_t id = 0;
   if (const CUresult result = Number(function, user_data, &id)) return result;
@@ -69,7 +69,7 @@ CUresult AddHostNode(NodeForm form, CUgraphNode* node, CUgraph graph, const Depe
 
 // The number stays: what has been launched or instantiated may still want the old one and the new one.
 CUresult SetHostNode(NodeForm form, CUgraphExec exec, CUgraphNode node, const CUgraphNodeParams& params) {
-  if (const CUresult result = NeedContext()) return result;
+  if (const CUresult result = InitialisedOrError()) return result;
   if (params.host.fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
   uint64_t id = 0;
   if (const CUresult result = Number(params.host.fn, params.host.userData, &id)) return result;
@@ -126,7 +126,6 @@ CUresult cuUserObjectCreate(CUuserObject* object, void* data, CUhostFn destroy, 
   if (const CUresult result = InitialisedOrError()) return result;
   if (object == nullptr || destroy == nullptr || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
     return CUDA_ERROR_INVALID_VALUE;
-  if (const CUresult result = NeedContext()) return result;
   if (const CUresult result = CountOrError(references)) return result;
   auto* ours = new UserObject{destroy, data, nullptr};
   CUresult error = CUDA_SUCCESS;

@@ -47,7 +47,13 @@ TEST_F(GraphExecTest, AllFormsOfInstantiation) {
 }
 
 TEST_F(GraphExecTest, LaunchErrors) {
-  Say("null", cuGraphLaunch(nullptr, stream_));
+  CUcontext before = nullptr;
+  CUgraphExec exec = nullptr;
+  EXPECT_EQ(cuGraphLaunch(nullptr, stream_), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuGraphInstantiate(&exec, nullptr, 0), CUDA_ERROR_INVALID_VALUE);
+  OK(cuCtxPopCurrent(&before));  // the stream has one
+  EXPECT_EQ(cuGraphLaunch(nullptr, stream_), CUDA_ERROR_INVALID_VALUE);
+  OK(cuCtxPushCurrent(before));
 }
 
 // A node that cannot be launched from the device is named.

@@ -387,6 +387,8 @@ TEST_F(GraphHostTest, CopiesOfOrdinaryMemory) {
   CUDA_MEMCPY3D got{};
   OK(cuGraphMemcpyNodeGetParams(first, &got));
   EXPECT_EQ(got.srcHost, from.data());
+  CUgraph child = nullptr;
+  EXPECT_EQ(cuGraphChildGraphNodeGetGraph(first, &child), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(got.dstDevice, words_);
   const CUgraphExec exec = Instantiate(graph_);
   Launch(exec);
@@ -416,6 +418,13 @@ TEST_F(GraphHostTest, CopiesOfOrdinaryMemory) {
   other[2] = 3000;
   Run(graph_);
   EXPECT_EQ(to[2], 3010u);
+}
+
+// What is wrong with a change into a copy from ordinary memory is said, whether or not there could be such a change.
+TEST_F(GraphHostTest, AnotherNodeIntoACopyOfOrdinaryMemory) {
+  std::vector<unsigned> from(kWords, 1);
+  const CUDA_MEMCPY3D in = Linear(from.data(), words_, kWords * 4, true);
+  EXPECT_EQ(cuGraphMemcpyNodeSetParams(AddEmpty(graph_), &in), CUDA_ERROR_INVALID_VALUE);
 }
 
 TEST_F(GraphHostTest, RowsOfOrdinaryMemory) {

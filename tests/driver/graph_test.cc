@@ -25,6 +25,32 @@ TEST_F(GraphTest, CreateAndDestroy) {
   OK(cuGraphDestroy(graph));
 }
 
+// Graphs belong to no context: one is needed from the instantiation on.
+TEST_F(GraphTest, WithoutAContext) {
+  CUcontext before = nullptr;
+  CUgraph graph = nullptr;
+  CUgraphNode first = nullptr, second = nullptr, listed[2] = {};
+  CUgraphNodeType type{};
+  CUDA_MEMCPY3D box{};
+  size_t count = 2;
+  OK(cuCtxPopCurrent(&before));
+  EXPECT_EQ(cuGraphCreate(&graph, 1), CUDA_ERROR_INVALID_VALUE);
+  OK(cuGraphCreate(&graph, 0));
+  OK(cuGraphAddEmptyNode(&first, graph, nullptr, 0));
+  OK(cuGraphAddEmptyNode(&second, graph, nullptr, 0));
+  OK(cuGraphAddDependencies(graph, &first, &second, nullptr, 1));
+  OK(cuGraphGetNodes(graph, listed, &count));
+  EXPECT_EQ(count, 2u);
+  OK(cuGraphNodeGetType(first, &type));
+  EXPECT_EQ(type, CU_GRAPH_NODE_TYPE_EMPTY);
+  EXPECT_EQ(cuGraphMemcpyNodeGetParams(first, &box), CUDA_ERROR_INVALID_VALUE);
+  CUgraphExec exec = nullptr;
+  EXPECT_EQ(cuGraphInstantiate(&exec, graph, 0), CUDA_ERROR_INVALID_CONTEXT);
+  OK(cuGraphDestroyNode(second));
+  OK(cuGraphDestroy(graph));
+  OK(cuCtxPushCurrent(before));
+}
+
 TEST_F(GraphTest, EmptyGraphRuns) {
   Run(graph_);
 }

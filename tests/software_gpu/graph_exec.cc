@@ -8,6 +8,7 @@
 
 #include "tests/software_gpu/faults.h"
 #include "tests/software_gpu/graph_operations.h"
+#include "tests/software_gpu/stream_handles.h"
 
 namespace causeway::software_gpu {
 namespace {
@@ -26,7 +27,8 @@ void RunAll(const std::vector<Operation>& operations) {
 }
 
 CUresult Instantiate(CUgraphExec* handle, CUgraph hgraph, unsigned long long flags) {
-  if (handle == nullptr || (flags & ~kKnownInstantiateFlags) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (handle == nullptr || hgraph == nullptr || (flags & ~kKnownInstantiateFlags) != 0)
+    return CUDA_ERROR_INVALID_VALUE;
   GraphRef graph = Graphs().Find(hgraph);
   if (graph == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   std::lock_guard lock(GraphLock());
@@ -45,6 +47,7 @@ CUresult Instantiate(CUgraphExec* handle, CUgraph hgraph, unsigned long long fla
 }
 
 CUresult LaunchGraph(const ContextRef& context, CUgraphExec handle, CUstream hstream) {
+  if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
   GraphExecRef exec = GraphExecs().Find(handle);
   StreamRef stream = FindStream(context, hstream);
   if (exec == nullptr || stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -75,12 +78,12 @@ CUresult LaunchGraph(const ContextRef& context, CUgraphExec handle, CUstream hst
 // Replaces the operation that came from `hnode` in the executable graph.
 template <typename Make>
 CUresult ChangeInExec(const char* function, CUgraphExec hexec, CUgraphNode hnode, const Make& make) {
-  return InContext(function, [&](const ContextRef& context) -> CUresult {
+  return OnDevice(function, [&]() -> CUresult {
     GraphExecRef exec = GraphExecs().Find(hexec);
     NodeRef node = Nodes().Find(hnode);
     if (exec == nullptr || node == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     Operation operation;
-    CUresult result = make(context, &operation);
+    CUresult result = make(CurrentContext(), &operation);
     if (result != CUDA_SUCCESS) return result;
     std::lock_guard lock(GraphLock());
     for (size_t i = 0; i < exec->sources.size(); ++i) {
@@ -186,7 +189,7 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec* phGraphExec, CUgraph hGraph,
 }
 
 CUresult cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t* flags) {
-  return InContext(__func__, [&](const ContextRef&) -> CUresult {
+  return OnDevice(__func__, [&]() -> CUresult {
     GraphExecRef exec = GraphExecs().Find(hGraphExec);
     if (exec == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -196,14 +199,15 @@ CUresult cuGraphExecGetFlags(CUgraphExec hGraphExec, cuuint64_t* flags) {
 }
 
 CUresult cuGraphExecDestroy(CUgraphExec hGraphExec) {
-  return InContext(__func__, [&](const ContextRef&) -> CUresult {
+  return OnDevice(__func__, [&]() -> CUresult {
     return GraphExecs().Remove(hGraphExec) == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_SUCCESS;
   });
 }
 
 CUresult cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream) {
-  return InContext(__func__,
-                   [&](const ContextRef& context) { return LaunchGraph(context, hGraphExec, hStream); });
+  return InContextOfStream(__func__, hStream, [&](const ContextRef& context) {
+    return LaunchGraph(context, hGraphExec, hStream);
+  });
 }
 
 CUresult cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream) {
@@ -215,7 +219,7 @@ CUresult cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream) {
 
 CUresult cuGraphExecUpdate_v2(CUgraphExec hGraphExec, CUgraph hGraph,
                               CUgraphExecUpdateResultInfo* resultInfo) {
-  return InContext(__func__, [&](const ContextRef&) -> CUresult {
+  return OnDevice(__func__, [&]() -> CUresult {
     GraphExecRef exec = GraphExecs().Find(hGraphExec);
     GraphRef graph = Graphs().Find(hGraph);
     if (exec == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -295,7 +299,7 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec hGraphExec, CUgraphNode 
 }
 
 CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int isEnabled) {
-  return InContext(__func__, [&](const ContextRef&) -> CUresult {
+  return OnDevice(__func__, [&]() -> CUresult {
     GraphExecRef exec = GraphExecs().Find(hGraphExec);
     if (exec == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     std::lock_guard lock(GraphLock());
@@ -309,7 +313,7 @@ CUresult cuGraphNodeSetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsign
 }
 
 CUresult cuGraphNodeGetEnabled(CUgraphExec hGraphExec, CUgraphNode hNode, unsigned int* isEnabled) {
-  return InContext(__func__, [&](const ContextRef&) -> CUresult {
+  return OnDevice(__func__, [&]() -> CUresult {
     GraphExecRef exec = GraphExecs().Find(hGraphExec);
     if (exec == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (isEnabled == nullptr) return CUDA_ERROR_INVALID_VALUE;

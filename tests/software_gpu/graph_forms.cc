@@ -19,7 +19,7 @@ bool IsKernelAttribute(CUkernelNodeAttrID attribute) {
 
 template <typename Body>
 CUresult OnKernelNode(const char* function, CUgraphNode handle, const Body& body) {
-  return InContext(function, [&](const ContextRef&) -> CUresult {
+  return OnDevice(function, [&]() -> CUresult {
     NodeRef node = Nodes().Find(handle);
     if (node == nullptr || node->operation.type != CU_GRAPH_NODE_TYPE_KERNEL) return CUDA_ERROR_INVALID_VALUE;
     std::lock_guard lock(GraphLock());

@@ -17,14 +17,14 @@ namespace {
 template <typename Make>
 CUresult Add(const char* function, CUgraphNode* handle, CUgraph hgraph, const CUgraphNode* dependencies,
              size_t count, const Make& make) {
-  return InContext(function, [&](const ContextRef& context) -> CUresult {
+  return OnDevice(function, [&]() -> CUresult {
     if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
     GraphRef graph = Graphs().Find(hgraph);
     if (graph == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     std::vector<NodeRef> nodes;
     if (!FindNodes(dependencies, count, &nodes)) return CUDA_ERROR_INVALID_VALUE;
     Operation operation;
-    CUresult result = make(context, &operation);
+    CUresult result = make(CurrentContext(), &operation);
     if (result != CUDA_SUCCESS) return result;
     std::lock_guard lock(GraphLock());
     *handle = AddNode(graph, std::move(operation), std::move(nodes))->handle;
@@ -68,11 +68,11 @@ CUresult AddChild(const char* function, CUgraphNode* handle, CUgraph hgraph, con
 // Replaces the operation of an existing node of the given type.
 template <typename Make>
 CUresult Change(const char* function, CUgraphNode handle, CUgraphNodeType type, const Make& make) {
-  return InContext(function, [&](const ContextRef& context) -> CUresult {
+  return OnDevice(function, [&]() -> CUresult {
     NodeRef node = Nodes().Find(handle);
     if (node == nullptr || node->operation.type != type) return CUDA_ERROR_INVALID_VALUE;
     Operation operation;
-    CUresult result = make(context, &operation);
+    CUresult result = make(CurrentContext(), &operation);
     if (result != CUDA_SUCCESS) return result;
     std::lock_guard lock(GraphLock());
     node->operation = std::move(operation);
@@ -83,7 +83,7 @@ CUresult Change(const char* function, CUgraphNode handle, CUgraphNodeType type, 
 // Copies a node's parameters to the caller.
 template <typename Parameters>
 CUresult Get(const char* function, CUgraphNode handle, CUgraphNodeType type, Parameters* parameters) {
-  return InContext(function, [&](const ContextRef&) -> CUresult {
+  return OnDevice(function, [&]() -> CUresult {
     NodeRef node = Nodes().Find(handle);
     if (parameters == nullptr || node == nullptr || node->operation.type != type)
       return CUDA_ERROR_INVALID_VALUE;
@@ -217,7 +217,7 @@ CUresult cuGraphAddNode_v2(CUgraphNode* phGraphNode, CUgraph hGraph, const CUgra
 }
 
 CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode hNode, CUDA_KERNEL_NODE_PARAMS* nodeParams) {
-  return InContext(__func__, [&](const ContextRef&) -> CUresult {
+  return OnDevice(__func__, [&]() -> CUresult {
     NodeRef node = Nodes().Find(hNode);
     if (nodeParams == nullptr || node == nullptr || node->operation.type != CU_GRAPH_NODE_TYPE_KERNEL) {
       return CUDA_ERROR_INVALID_VALUE;

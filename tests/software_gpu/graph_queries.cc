@@ -27,7 +27,7 @@ CUresult Answer(const std::vector<Handle>& found, Handle* array, size_t* count) 
 
 template <typename Body>
 CUresult OnGraph(const char* function, CUgraph handle, const Body& body) {
-  return InContext(function, [&](const ContextRef&) -> CUresult {
+  return OnDevice(function, [&]() -> CUresult {
     GraphRef graph = Graphs().Find(handle);
     if (graph == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     std::lock_guard lock(GraphLock());
@@ -37,7 +37,7 @@ CUresult OnGraph(const char* function, CUgraph handle, const Body& body) {
 
 template <typename Body>
 CUresult OnNode(const char* function, CUgraphNode handle, const Body& body) {
-  return InContext(function, [&](const ContextRef&) -> CUresult {
+  return OnDevice(function, [&]() -> CUresult {
     NodeRef node = Nodes().Find(handle);
     if (node == nullptr) return CUDA_ERROR_INVALID_VALUE;
     std::lock_guard lock(GraphLock());
@@ -97,7 +97,7 @@ using namespace causeway::software_gpu;
 extern "C" {
 
 CUresult cuGraphCreate(CUgraph* phGraph, unsigned int flags) {
-  return InContext(__func__, [&](const ContextRef&) -> CUresult {
+  return OnDevice(__func__, [&]() -> CUresult {
     if (phGraph == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
     *phGraph = MakeGraph()->handle;
     return CUDA_SUCCESS;
@@ -105,7 +105,7 @@ CUresult cuGraphCreate(CUgraph* phGraph, unsigned int flags) {
 }
 
 CUresult cuGraphDestroy(CUgraph hGraph) {
-  return InContext(__func__, [&](const ContextRef&) -> CUresult {
+  return OnDevice(__func__, [&]() -> CUresult {
     GraphRef graph = Graphs().Find(hGraph);
     if (graph == nullptr || graph->embedded) return CUDA_ERROR_INVALID_VALUE;
     Graphs().Remove(hGraph);

@@ -72,7 +72,7 @@ bool Take(UserReferences* from, const std::shared_ptr<UserObject>& object, unsig
 
 template <typename Body>
 CUresult OnUserObject(const char* function, CUuserObject handle, unsigned count, const Body& body) {
-  return InContext(function, [&](const ContextRef&) -> CUresult {
+  return OnDevice(function, [&]() -> CUresult {
     std::shared_ptr<UserHandle> found = UserHandles().Find(handle);
     std::vector<std::shared_ptr<UserObject>> ended;  // destroyed behind the lock
     std::lock_guard lock(GraphLock());
@@ -93,7 +93,7 @@ extern "C" {
 
 CUresult cuUserObjectCreate(CUuserObject* object_out, void* ptr, CUhostFn destroy,
                             unsigned int initialRefcount, unsigned int flags) {
-  return InContext(__func__, [&](const ContextRef&) -> CUresult {
+  return OnDevice(__func__, [&]() -> CUresult {
     if (object_out == nullptr || destroy == nullptr || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC ||
         !IsCount(initialRefcount)) {
       return CUDA_ERROR_INVALID_VALUE;
@@ -139,7 +139,7 @@ CUresult cuGraphRetainUserObject(CUgraph hGraph, CUuserObject object, unsigned i
 
 // The object is looked for among what the graph holds, and is no more named than that.
 CUresult cuGraphReleaseUserObject(CUgraph hGraph, CUuserObject object, unsigned int count) {
-  return InContext(__func__, [&](const ContextRef&) -> CUresult {
+  return OnDevice(__func__, [&]() -> CUresult {
     std::vector<std::shared_ptr<UserObject>> ended;  // destroyed behind the lock
     std::lock_guard lock(GraphLock());
     GraphRef graph = Graphs().Find(hGraph);
