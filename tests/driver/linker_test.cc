@@ -250,6 +250,26 @@ TEST_F(LinkerTest, RefusedArguments) {
   EXPECT_EQ(cuLinkComplete(link, &cubin, &bytes), CUDA_ERROR_INVALID_HANDLE);
 }
 
+// The driver takes an option as often as it is given.
+TEST_F(LinkerTest, AnOptionTwice) {
+  for (const CUjit_option option : {CU_JIT_THREADS_PER_BLOCK, CU_JIT_MAX_REGISTERS}) {
+    CUjit_option options[] = {option, option};
+    void* values[] = {reinterpret_cast<void*>(uintptr_t{32}), reinterpret_cast<void*>(uintptr_t{32})};
+    CUlinkState link = nullptr;
+    OK(cuLinkCreate(2, options, values, &link));
+    OK(cuLinkDestroy(link));
+  }
+}
+
+TEST_F(LinkerTest, TextAsAnObject) {
+  CUlinkState link = nullptr;
+  OK(cuLinkCreate(0, nullptr, nullptr, &link));
+  char text[8192] = "no image, and no PTX either";
+  EXPECT_EQ(cuLinkAddData(link, CU_JIT_INPUT_OBJECT, text, sizeof text, "text", 0, nullptr, nullptr),
+            CUDA_ERROR_UNKNOWN);
+  OK(cuLinkDestroy(link));
+}
+
 TEST_F(LinkerTest, OlderNames) {
   NEEDS_HARDWARE("the names of CUDA 5.5");
   const auto create = SymbolAs<decltype(cuLinkCreate_v2)>("cuLinkCreate");

@@ -15,7 +15,7 @@ constexpr char kUntouched = '\xa5';
 enum class Kind {
   kNumber,  // 32 bits, of which a later one takes the place of an earlier one, as in the driver
   kEnum,    // likewise, one that cuda.h names
-  kResult,  // a number that the driver writes as well
+  kResult,  // a number that the driver writes as well, to each place where it stands
   kLog,
   kLogSize,
   kList,
@@ -113,7 +113,11 @@ CUresult JitOptions::TakeOption(Reader& in, uint32_t index, Given* all) {
   if (const CUresult result = TakeKnown(wire.option, &option)) return result;
   const Kind kind = KindOf(option);
   Given& given = all[option];
-  // Which of two the driver writes to, and with which of two sizes, is for nobody to guess.
+  if (kind == Kind::kResult) {
+    Append(option, AsValue(wire.value), index);
+    return CUDA_SUCCESS;
+  }
+  // Which of two logs or lists the driver uses, and with which of two sizes, is for nobody to guess.
   if (given.is_given && kind != Kind::kNumber && kind != Kind::kEnum) return CUDA_ERROR_INVALID_VALUE;
   if (kind == Kind::kEnum && !IsKnownEnum(option, wire.value)) return CUDA_ERROR_INVALID_VALUE;
   given = {true, index, kind == Kind::kLog || kind == Kind::kList ? wire.value : uint32_t(wire.value)};
@@ -176,7 +180,7 @@ CUresult JitOptions::Take(Reader& in, uint32_t count) {
   for (size_t i = 0; i < all.size(); ++i) {
     const auto option = static_cast<CUjit_option>(i);
     const Kind kind = KindOf(option);
-    if (!all[i].is_given || (kind != Kind::kNumber && kind != Kind::kEnum && kind != Kind::kResult)) continue;
+    if (!all[i].is_given || (kind != Kind::kNumber && kind != Kind::kEnum)) continue;
     Append(option, AsValue(all[i].value), all[i].index);
   }
   result = MakeLog(CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, all.data());

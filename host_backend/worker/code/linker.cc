@@ -90,6 +90,18 @@ bool KeepLogs(Link& link, const std::shared_ptr<Call>& call) {
   return true;
 }
 
+// What the driver says of an input that is none of its type.
+CUresult RefusalOf(CUjitInputType type) {
+  switch (type) {
+    case CU_JIT_INPUT_PTX:
+      return CUDA_ERROR_INVALID_PTX;
+    case CU_JIT_INPUT_OBJECT:
+      return CUDA_ERROR_UNKNOWN;
+    default:
+      return CUDA_ERROR_INVALID_IMAGE;
+  }
+}
+
 // One thread of the worker makes all calls of the driver's linker, because the linker of 580.159.04 keeps a link's memory with the
 // thread that made the link. A native program crashes by signal 11 when its main thread makes a link and another thread ends it; it
 // runs without error when two threads take turns and each uses links of its own. The worker does not always serve a guest's thread by
@@ -156,7 +168,7 @@ CUresult Serve_cuLinkAddData_v2(Session& session, Request& request) {
   if (const CUresult result = TakeKnown(body.input_type, &type)) return result;
   JitOptions& options = call->options;
   options.Mark();
-  CUresult result = type == CU_JIT_INPUT_PTX ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_INVALID_IMAGE;
+  CUresult result = RefusalOf(type);
   if (IsLinkInput(type, {static_cast<const std::byte*>(call->data), body.data_bytes})) {
     if (!KeepLogs(*link, call)) return CUDA_ERROR_OUT_OF_MEMORY;
     result = AskLinker(TheDriver().cuLinkAddData_v2, state, type, call->data, body.data_bytes, call->name,
