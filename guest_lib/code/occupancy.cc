@@ -69,11 +69,10 @@ CUresult Answer(const Question& question, T* value, CUfunction handle, Ask ask) 
 }
 
 // The driver's own search (cuda_occupancy.h shows it): from the largest block down in steps of a warp, the
-// first of those with the most threads on a multiprocessor.
+// first of those with the most threads on a multiprocessor. There is a current context.
 CUresult Search(int* min_grid, int* block, CUfunction function, CUoccupancyB2DSize shared_of_block, int limit,
                 unsigned flags) {
   if (min_grid == nullptr || block == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   const auto device = static_cast<size_t>(ContextOf(CurrentContextObject()).device);
   const auto& of = Session::Made().devices()[device].attribute;
   const int warp = of[CU_DEVICE_ATTRIBUTE_WARP_SIZE];
@@ -161,7 +160,7 @@ CUresult cuOccupancyMaxPotentialClusterSize(int* size, CUfunction function, cons
 CUresult cuOccupancyMaxPotentialBlockSize(int* min_grid, int* block, CUfunction function,
                                           CUoccupancyB2DSize shared_of_block, size_t shared_bytes,
                                           int limit) {
-  if (const CUresult result = InitialisedOrError()) return result;
+  if (const CUresult result = NeedContext()) return result;
   if (shared_of_block != nullptr) {
     return Search(min_grid, block, function, shared_of_block, limit, CU_OCCUPANCY_DEFAULT);
   }

@@ -145,13 +145,22 @@ CUstream StreamAmong(First first, Rest... rest) {
     return StreamAmong(rest...);
   }
 }
-// What the program gets where a row has answered INVALID_VALUE, perhaps before the driver saw the call: what the row says that
-// the driver looks at first.
+// The first of a call's parameters is an object, and null.
+template <class First, class... Rest>
+constexpr bool NamesNothing(First first, Rest...) {
+  if constexpr (std::is_pointer_v<First>) return first == nullptr;
+  return false;
+}
+// What the program gets where a row has answered INVALID_VALUE or NOT_SUPPORTED, perhaps before the driver saw the call: what the
+// row says that the driver looks at first.
 template <Op op, class... P>
 CUresult AnswerOfRow(CUresult own, P... p) {
   constexpr Traits kRow = TraitsOf(op);
+  if constexpr (kRow.Has(traits::kObjectFirst)) {
+    if (own == CUDA_ERROR_INVALID_VALUE && NamesNothing(p...)) return CUDA_ERROR_INVALID_HANDLE;
+  }
   if constexpr (kRow.Has(traits::kContextFirst | traits::kCaptureFirst | traits::kForbiddenFirst)) {
-    if (own != CUDA_ERROR_INVALID_VALUE) [[likely]]
+    if (own != CUDA_ERROR_INVALID_VALUE && own != CUDA_ERROR_NOT_SUPPORTED) [[likely]]
       return own;
     const CUstream stream = StreamAmong(p...);
     const WithContextOf scope(stream);

@@ -72,11 +72,13 @@ inline constexpr Traits kPrintsOutput{1u << 12};
 // Copies between host and device are the copy engines' work, which is beside that of others.
 inline constexpr Traits kSubmits{1u << 13};
 // What the driver looks at before it looks at a call's arguments, as was seen with version 580; of most calls it is not known, or makes no
-// difference. The guest asks for it when the answer is INVALID_VALUE, which may have been found before the driver was called (guest_lib/stream/remote.h).
-// A current context; the capture of the call's stream; whether a capture forbids the call (guest_lib/stream/capture_rule.h).
+// difference. The guest asks for it when the answer is INVALID_VALUE or NOT_SUPPORTED, which may have been found before the driver was called
+// (guest_lib/stream/remote.h). A current context; the capture of the call's stream; whether a capture forbids the call
+// (guest_lib/stream/capture_rule.h); whether the first parameter names an object (INVALID_HANDLE).
 inline constexpr Traits kContextFirst{1u << 14};
 inline constexpr Traits kCaptureFirst{1u << 15};
 inline constexpr Traits kForbiddenFirst{1u << 16};
+inline constexpr Traits kObjectFirst{1u << 17};
 
 constexpr Traits OfRow(Traits row) {
   return std::has_single_bit(row.bits() & kEffects.bits()) ? row : throw "a row states one effect";

@@ -69,6 +69,18 @@ TEST_F(OccupancyTest, AskedOnce) {
   EXPECT_EQ(cuCtxSetCurrent(context_), CUDA_SUCCESS);
 }
 
+// The context is looked for before the place for the answer.
+TEST_F(OccupancyTest, WithoutAContext) {
+  const CUfunction add = Kernel("add");
+  CUcontext before = nullptr;
+  int blocks = 0, grid = 0;
+  OK(cuCtxPopCurrent(&before));
+  EXPECT_EQ(cuOccupancyMaxActiveBlocksPerMultiprocessor(nullptr, add, 32, 0), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, add, 32, 0), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(cuOccupancyMaxPotentialBlockSize(&grid, &blocks, add, nullptr, 0, 0), CUDA_ERROR_INVALID_CONTEXT);
+  OK(cuCtxPushCurrent(before));
+}
+
 TEST_F(OccupancyTest, AvailableSharedMemory) {
   const CUfunction add = Kernel("add");
   for (const int blocks : {1, 2, 8}) {

@@ -228,6 +228,11 @@ TEST_F(TextureReferenceTest, WrongArguments) {
   Say("no dimension", static_cast<int>(cuTexRefSetAddressMode(reference, 3, CU_TR_ADDRESS_MODE_CLAMP)));
 }
 
+// The reference is looked at before the flags.
+TEST_F(TextureReferenceTest, WithoutAReference) {
+  EXPECT_EQ(cuTexRefSetMipmappedArray(nullptr, nullptr, 3), CUDA_ERROR_INVALID_HANDLE);
+}
+
 TEST_F(TextureReferenceTest, AsAParameter) {
   NEEDS_HARDWARE("textures as parameters");
   auto* set = SymbolAs<CUresult(CUfunction, int, CUtexref)>("cuParamSetTexRef");
