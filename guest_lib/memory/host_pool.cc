@@ -11,6 +11,7 @@
 #include "guest_lib/session/captures.h"
 #include "guest_lib/stream/completion.h"
 #include "guest_lib/stream/remote.h"
+#include "ivshmem_ring/protocol/admit.h"
 
 namespace causeway::guest {
 namespace {
@@ -27,8 +28,9 @@ struct HostPools {
   Mutex<Lock::kHostPools> mutex;
   std::map<CUmemoryPool, Node> pools;
   std::map<Node, CUmemoryPool> defaults;
-  std::map<Node, CUmemoryPool> current;      // what was set for one
-  std::map<CUdeviceptr, CUmemoryPool> live;  // allocations
+  std::map<Node, CUmemoryPool> current;                                   // what was set for one
+  std::map<CUdeviceptr, CUmemoryPool> live;                               // allocations
+  std::map<std::pair<CUmemoryPool, CUdevice>, CUmemAccess_flags> access;  // what was set; none without it
   std::vector<Freed> freed;
 };
 auto& all = *new HostPools;  // never destroyed
@@ -105,17 +107,21 @@ bool IsOnHost(const CUmemLocation& location) {
 // The program could not read what the driver's own pool on the host gives. In its place stands a pool of the
 // device, from which nothing is ever taken.
 CUresult CreateHostPool(CUmemoryPool* pool, CUmemPoolProps properties) {
+  Node node = -1;
+  if (NodeOf(properties.location, &node) != CUDA_SUCCESS) return CUDA_ERROR_INVALID_VALUE;
+  if (properties.allocType != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
+  // Natively processes share pools of a node, and no pools of the host as a whole.
+  const bool is_shared = properties.handleTypes != CU_MEM_HANDLE_TYPE_NONE;
+  if (is_shared && properties.location.type == CU_MEM_LOCATION_TYPE_HOST) return CUDA_ERROR_INVALID_VALUE;
+  const Object* context = CurrentContextObject();
+  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+  properties.location.id = context != nullptr ? ContextOf(context).device : 0;
+  if (const CUresult wrong = Admit(properties)) return wrong;
+  if (is_shared) return CUDA_ERROR_NOT_SUPPORTED;
   if (!Session::Made().transport().shares_memory()) {
     Complain("pools of host memory need shared memory, which there is none of over TCP");
     return CUDA_ERROR_NOT_SUPPORTED;
   }
-  Node node = -1;
-  if (NodeOf(properties.location, &node) != CUDA_SUCCESS) return CUDA_ERROR_INVALID_VALUE;
-  if (properties.allocType != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
-  if (properties.handleTypes != CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_NOT_SUPPORTED;
-  const Object* context = CurrentContextObject();
-  properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  properties.location.id = context != nullptr ? ContextOf(context).device : 0;
   if (const CUresult result = Wait<Op::cuMemPoolCreate>(pool, &properties)) return result;
   const std::lock_guard lock(all.mutex);
   all.pools[*pool] = node;
@@ -133,6 +139,7 @@ CUresult DestroyHostPool(CUmemoryPool pool) {
     all.pools.erase(found);  // before its handle can be another's
     const auto current = all.current.find(node);
     if (current != all.current.end() && current->second == pool) all.current.erase(current);
+    std::erase_if(all.access, [pool](const auto& set) { return set.first.first == pool; });
   }
   const CUresult result = Wait<Op::cuMemPoolDestroy>(pool);
   if (result == CUDA_SUCCESS) {
@@ -195,6 +202,19 @@ CUresult SetCurrentHostPool(const CUmemLocation& location, CUmemoryPool pool) {
 bool IsHostPool(CUmemoryPool pool) {
   const std::lock_guard lock(all.mutex);
   return all.pools.contains(pool);
+}
+
+void NoteHostPoolAccess(CUmemoryPool pool, std::span<const CUmemAccessDesc> accesses) {
+  const std::lock_guard lock(all.mutex);
+  for (const CUmemAccessDesc& each : accesses) {
+    if (each.location.type == CU_MEM_LOCATION_TYPE_DEVICE) all.access[{pool, each.location.id}] = each.flags;
+  }
+}
+
+CUmemAccess_flags HostPoolAccess(CUmemoryPool pool, CUdevice device) {
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.access.find({pool, device});
+  return found != all.access.end() ? found->second : CU_MEM_ACCESS_FLAGS_PROT_NONE;
 }
 
 CUresult AllocateFromHostPool(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream stream) {

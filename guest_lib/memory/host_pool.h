@@ -7,6 +7,8 @@
 #include "ivshmem_ring/protocol/driver_api.h"
 #include "ivshmem_ring/protocol/maybe_result.h"
 
+#include <span>
+
 #include "guest_lib/session/handles.h"
 
 namespace causeway::guest {
@@ -16,6 +18,9 @@ CUresult CreateHostPool(CUmemoryPool* pool, CUmemPoolProps properties);
 // Only for a pool on the host. One that is the default of a location is not destroyed.
 CUresult DestroyHostPool(CUmemoryPool pool);
 bool IsHostPool(CUmemoryPool pool);
+// What a pool on the host gives to devices: nothing, until the program says otherwise.
+void NoteHostPoolAccess(CUmemoryPool pool, std::span<const CUmemAccessDesc> accesses);
+CUmemAccess_flags HostPoolAccess(CUmemoryPool pool, CUdevice device);
 
 // The default pool of a location on the host, made when it is first asked for.
 CUresult DefaultHostPool(CUmemoryPool* pool, const CUmemLocation& location);

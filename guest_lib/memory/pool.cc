@@ -39,8 +39,8 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (pool == nullptr || properties == nullptr)
     return AnswerBesideCaptures(CUDA_ERROR_INVALID_VALUE, CaptureRule::kUnsafe);
-  return IsOnHost(properties->location) ? CreateHostPool(pool, *properties)
-                                        : Wait<Op::cuMemPoolCreate>(pool, properties);
+  if (!IsOnHost(properties->location)) return Wait<Op::cuMemPoolCreate>(pool, properties);
+  return AnswerOfRow<Op::cuMemPoolCreate>(CreateHostPool(pool, *properties), pool, properties);
 }
 
 CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
@@ -76,6 +76,20 @@ CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUme
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void* value) {
   const CUresult result = Wait<Op::cuMemPoolSetAttribute>(pool, attribute, value);
   if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) NotePoolsKeepLess();
+  return result;
+}
+
+CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* accesses, size_t count) {
+  const CUresult result = Wait<Op::cuMemPoolSetAccess>(pool, accesses, count);
+  if (result == CUDA_SUCCESS && IsHostPool(pool)) NoteHostPoolAccess(pool, {accesses, count});
+  return result;
+}
+
+// The driver says it of the pool that stands in the place of one on the host.
+CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool pool, CUmemLocation* location) {
+  const CUresult result = Wait<Op::cuMemPoolGetAccess>(flags, pool, location);
+  if (result == CUDA_SUCCESS && location->type == CU_MEM_LOCATION_TYPE_DEVICE && IsHostPool(pool))
+    *flags = HostPoolAccess(pool, location->id);
   return result;
 }
 

@@ -28,11 +28,17 @@ requires std::is_enum_v<E> CUresult Admit(E& value) {
 CUresult Admit(CUmemAllocationType& type);
 CUresult Admit(CUmemLocation& location);
 
-// Checks several values in order and returns the first refusal.
+// Checks several values in order and returns the first refusal; what is merely not supported is said last, because the driver,
+// which supports it, says what else is wrong.
 template <class... T>
 CUresult AdmitAll(T&... values) {
   CUresult result = CUDA_SUCCESS;
-  ((result = result != CUDA_SUCCESS ? result : Admit(values)), ...);
+  const auto check = [&result](auto& value) {
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_SUPPORTED) return;
+    const CUresult found = Admit(value);
+    if (found != CUDA_SUCCESS) result = found;
+  };
+  (check(values), ...);
   return result;
 }
 // Whether all elements of an array are 0.
@@ -61,12 +67,11 @@ inline CUresult Admit(CUmemAccessDesc& access) {
 // For calls that only ask about such memory, of which a guest cannot have every kind.
 inline CUresult AdmitQuestion(CUmemAllocationProp& prop) {
   prop.win32HandleMetaData = nullptr;
-  if (const CUresult result = AdmitAll(prop.type, prop.location.type)) return result;
   auto compression = static_cast<CUmemAllocationCompType>(prop.allocFlags.compressionType);
   prop.allocFlags.usage &= kMemoryUsage;  // the driver ignores the other bits
   const bool known = OnlyFlags(static_cast<uint32_t>(prop.requestedHandleTypes), kHandleTypes) &&
                      Admit(compression) == CUDA_SUCCESS && IsZero(prop.allocFlags.reserved);
-  return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return known ? AdmitAll(prop.type, prop.location.type) : CUDA_ERROR_INVALID_VALUE;
 }
 inline CUresult Admit(CUmemAllocationProp& prop) {
   const CUresult result = AdmitQuestion(prop);
@@ -74,10 +79,9 @@ inline CUresult Admit(CUmemAllocationProp& prop) {
 }
 inline CUresult Admit(CUmemPoolProps& props) {
   props.win32SecurityAttributes = nullptr;
-  if (const CUresult result = AdmitAll(props.allocType, props.location)) return result;
   const bool known = OnlyFlags(static_cast<uint32_t>(props.handleTypes), kHandleTypes) &&
                      OnlyFlags(props.usage, kMemoryUsage) && IsZero(props.reserved);
-  return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  return known ? AdmitAll(props.allocType, props.location) : CUDA_ERROR_INVALID_VALUE;
 }
 inline CUresult Admit(CUmulticastObjectProp& prop) {
   const bool known = OnlyFlags(prop.handleTypes, kHandleTypes) && OnlyFlags(prop.flags, kNoFlags);

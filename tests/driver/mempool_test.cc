@@ -14,6 +14,19 @@ class MempoolTest : public DriverTest {
     props.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
     return props;
   }
+  // Null: there are no pools on the host.
+  CUmemoryPool PoolOnTheHost() {
+    int supported = 0;
+    CUmemoryPool pool = nullptr;
+    CUmemPoolProps props = Props();
+    props.location = {CU_MEM_LOCATION_TYPE_HOST, {0}};
+    EXPECT_EQ(cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED, 0),
+              CUDA_SUCCESS);
+    if (supported != 0) {
+      EXPECT_EQ(cuMemPoolCreate(&pool, &props), CUDA_SUCCESS);
+    }
+    return pool;
+  }
   unsigned Word(CUdeviceptr address) {
     unsigned word = 0;
     EXPECT_EQ(cuMemcpyDtoH(&word, address, sizeof word), CUDA_SUCCESS);
@@ -60,14 +73,9 @@ TEST_F(MempoolTest, ByLocation) {
 // Memory that the program and the device see at one address, freed in the stream's order.
 TEST_F(MempoolTest, OnTheHost) {
   NEEDS_SHARED_MEMORY();
-  int supported = 0;
-  OK(cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED, 0));
-  if (supported == 0) GTEST_SKIP() << "no pools on the host";
-  CUmemPoolProps props = Props();
-  props.location = {CU_MEM_LOCATION_TYPE_HOST, {0}};
-  CUmemoryPool pool = nullptr;
+  CUmemoryPool pool = PoolOnTheHost();
+  if (pool == nullptr) GTEST_SKIP() << "no pools on the host";
   CUstream stream = nullptr;
-  OK(cuMemPoolCreate(&pool, &props));
   OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
   const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, {0}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   OK(cuMemPoolSetAccess(pool, &access, 1));  // no device may touch it unless it is told so
@@ -217,6 +225,38 @@ TEST_F(MempoolTest, Access) {
   const CUmemAccessDesc access{location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
   OK(cuMemPoolSetAccess(pool, &access, 1));
   OK(cuMemPoolDestroy(pool));
+}
+
+// Natively devices have no access to a pool on the host until the program gives it to them.
+TEST_F(MempoolTest, AccessToAPoolOnTheHost) {
+  NEEDS_SHARED_MEMORY();
+  CUmemoryPool pool = PoolOnTheHost();
+  if (pool == nullptr) GTEST_SKIP() << "no pools on the host";
+  CUmemLocation device{CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  CUmemAccess_flags flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  OK(cuMemPoolGetAccess(&flags, pool, &device));
+  EXPECT_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_NONE);
+  const CUmemAccessDesc access{device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  OK(cuMemPoolSetAccess(pool, &access, 1));
+  OK(cuMemPoolGetAccess(&flags, pool, &device));
+  EXPECT_EQ(flags, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+  OK(cuMemPoolDestroy(pool));
+}
+
+// A guest shares no pool of host memory; what the driver says first is said nevertheless.
+TEST_F(MempoolTest, SharedPoolsOnTheHost) {
+  CUmemPoolProps props = Props(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+  CUmemoryPool pool = nullptr;
+  props.location = {CU_MEM_LOCATION_TYPE_HOST, {0}};  // of which there are none natively
+  EXPECT_EQ(cuMemPoolCreate(&pool, &props), CUDA_ERROR_INVALID_VALUE);
+  CUstream stream = nullptr;
+  CUgraph graph = nullptr;
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  props.location = {CU_MEM_LOCATION_TYPE_HOST_NUMA, {0}};
+  OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  EXPECT_EQ(cuMemPoolCreate(&pool, &props), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  EXPECT_EQ(cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  OK(cuStreamDestroy(stream));
 }
 
 // A list of no places is one; no list is none.

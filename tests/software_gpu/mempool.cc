@@ -272,13 +272,15 @@ CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUme
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* poolProps) {
   return OnDevice(__func__, [&]() -> CUresult {
     if (pool == nullptr || poolProps == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (CUresult refused = RefuseWhileCapturing(); refused != CUDA_SUCCESS) return refused;
     // Device memory is the process's own here, so a pool on the host is one like any other.
     const bool on_host = poolProps->location.type == CU_MEM_LOCATION_TYPE_HOST;
     if (poolProps->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
         (poolProps->location.type != CU_MEM_LOCATION_TYPE_DEVICE && !on_host)) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-    if (poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_NOT_SUPPORTED;
+    if (poolProps->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+      return on_host ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_SUPPORTED;
     if (!on_host && !IsDevice(poolProps->location.id)) return CUDA_ERROR_INVALID_DEVICE;
     *pool = MakePool(on_host ? 0 : poolProps->location.id, false, on_host)->handle;
     return CUDA_SUCCESS;
@@ -315,17 +317,23 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
 }
 
 CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map, size_t count) {
-  return OnPool(__func__, pool, [&](const MemoryPoolRef&) -> CUresult {
-    // Every device can access every pool here. NVIDIA's driver refuses a null list of no locations, too.
-    static_cast<void>(count);
-    return map == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+  return OnPool(__func__, pool, [&](const MemoryPoolRef& found) -> CUresult {
+    // NVIDIA's driver refuses a null list of no locations, too.
+    if (map == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const std::lock_guard lock(found->mutex);
+    for (size_t i = 0; i < count; ++i) found->access[map[i].location.id] = map[i].flags;
+    return CUDA_SUCCESS;
   });
 }
 
 CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool pool, CUmemLocation* location) {
-  return OnPool(__func__, pool, [&](const MemoryPoolRef&) -> CUresult {
+  return OnPool(__func__, pool, [&](const MemoryPoolRef& found) -> CUresult {
     if (flags == nullptr || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    if (!found->on_host || location->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_SUCCESS;
+    const std::lock_guard lock(found->mutex);
+    const auto set = found->access.find(location->id);
+    *flags = set != found->access.end() ? set->second : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     return CUDA_SUCCESS;
   });
 }

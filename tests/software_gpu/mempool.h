@@ -5,7 +5,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <mutex>
 
 #include "tests/software_gpu/driver.h"
 
@@ -22,6 +24,9 @@ struct MemoryPool {
   std::atomic<int> reuse_internal_dependencies{1};
   std::atomic<uint64_t> used_bytes{0};
   std::atomic<uint64_t> used_high_bytes{0};
+  // What was set, for a pool on the host; devices have no access without it. Every device has access to all others.
+  std::mutex mutex;
+  std::map<CUdevice, CUmemAccess_flags> access;
 
   void AddUse(uint64_t bytes);
   void DropUse(uint64_t bytes) { used_bytes.fetch_sub(bytes); }
