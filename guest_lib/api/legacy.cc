@@ -51,7 +51,6 @@ CUresult cuModuleGetGlobal(CUdeviceptr_v1*, unsigned int*, CUmodule module, cons
 NEEDS_OLD_CONTEXT(cuMemGetInfo, unsigned int*, unsigned int*)
 NEEDS_OLD_CONTEXT(cuMemAlloc, CUdeviceptr_v1*, unsigned int)
 NEEDS_OLD_CONTEXT(cuMemAllocPitch, CUdeviceptr_v1*, unsigned int*, unsigned int, unsigned int, unsigned int)
-NEEDS_OLD_CONTEXT(cuMemFree, CUdeviceptr_v1)
 NEEDS_OLD_CONTEXT(cuMemGetAddressRange, CUdeviceptr_v1*, unsigned int*, CUdeviceptr_v1)
 NEEDS_OLD_CONTEXT(cuMemAllocHost, void**, unsigned int)
 NEEDS_OLD_CONTEXT(cuMemHostGetDevicePointer, CUdeviceptr_v1*, void*, unsigned int)
@@ -90,6 +89,12 @@ NEEDS_OLD_CONTEXT(cuTexRefGetAddress, CUdeviceptr_v1*, CUtexref)
 CUresult cuTexRefSetAddress(unsigned int*, CUtexref reference, CUdeviceptr_v1, unsigned int) {
   if (const CUresult result = InitialisedOrError()) return result;
   return reference == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_CONTEXT;
+}
+// The driver looks at captures first.
+CUresult cuMemFree(CUdeviceptr_v1) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  const CUresult refused = CaptureRefusal(CaptureRule::kUnsafe);
+  return refused != CUDA_SUCCESS ? refused : CUDA_ERROR_INVALID_CONTEXT;
 }
 #undef NEEDS_OLD_CONTEXT
 

@@ -207,6 +207,20 @@ CUresult cuCtxPopCurrent_v2(CUcontext* context) {
   return CUDA_SUCCESS;
 }
 
+// The form of CUDA 2 names no context that cuCtxAttach has given further uses.
+CUresult cuCtxPopCurrent(CUcontext* context) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  const Object* current = CurrentContextObject();
+  bool is_attached = false;
+  if (current != nullptr) {
+    const std::lock_guard lock(context_mutex);
+    is_attached = !ContextOf(current).primary && ContextOf(current).references != 0;
+  }
+  const CUresult result = cuCtxPopCurrent_v2(context);
+  if (result == CUDA_SUCCESS && is_attached && context != nullptr) *context = nullptr;
+  return result;
+}
+
 CUresult cuCtxGetDevice(CUdevice* device) {
   if (const CUresult result = InitialisedOrError()) return result;
   if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -362,6 +376,12 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
     if (--detail.references != 0 || detail.holds != 0 || !detail.active.load()) return CUDA_SUCCESS;
   }
   return EndPrimary(device);
+}
+
+// The form before CUDA 11 takes a context that nobody holds for one that is released.
+CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
+  const CUresult result = cuDevicePrimaryCtxRelease_v2(device);
+  return result == CUDA_ERROR_INVALID_CONTEXT ? CUDA_SUCCESS : result;
 }
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {

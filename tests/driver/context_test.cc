@@ -123,6 +123,23 @@ TEST_F(ContextTest, TheFirstFormOfPush) {
   OK(cuCtxDestroy(own));
 }
 
+// The first form names no context that has further uses.
+TEST_F(ContextTest, TheFirstFormOfPop) {
+  auto* pop = SymbolAs<CUresult(CUcontext*)>("cuCtxPopCurrent");
+  auto* attach = SymbolAs<CUresult(CUcontext*, unsigned)>("cuCtxAttach");
+  ASSERT_NE(pop, nullptr);
+  ASSERT_NE(attach, nullptr);
+  const CUcontext own = Create();
+  CUcontext named = nullptr;
+  OK(pop(&named));
+  EXPECT_EQ(named, own);
+  OK(cuCtxPushCurrent(own));
+  OK(attach(&named, 0));
+  OK(pop(&named));
+  EXPECT_EQ(named, nullptr);
+  OK(cuCtxDestroy(own));
+}
+
 TEST_F(ContextTest, DestroyedElsewhere) {
   const CUcontext context = Create();
   std::thread([&] { EXPECT_EQ(cuCtxDestroy(context), CUDA_SUCCESS); }).join();
@@ -167,7 +184,6 @@ TEST_F(ContextTest, WhatItIs) {
 }
 
 TEST_F(ContextTest, AttachDetach) {
-  NEEDS_HARDWARE("counted uses of contexts");
   const CUcontext context = Create();
   CUcontext attached = nullptr;
   OK(cuCtxAttach(&attached, 0));

@@ -100,6 +100,18 @@ TEST_F(LegacyAbiTest, MemoryInTodaysContext) {
   EXPECT_EQ(cuCtxSynchronize(), CUDA_SUCCESS);
 }
 
+// Captures are looked at first.
+TEST_F(LegacyAbiTest, FreesBesideACapture) {
+  CUstream stream = nullptr;
+  CUgraph graph = nullptr;
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  EXPECT_EQ(Old("cuMemFree", Address{0}), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  EXPECT_EQ(cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  EXPECT_EQ(Old("cuMemFree", Address{0}), CUDA_ERROR_INVALID_CONTEXT);
+  OK(cuStreamDestroy(stream));
+}
+
 TEST_F(LegacyAbiTest, CopiesInTodaysContext) {
   char host[64] = {};
   void* to = host;

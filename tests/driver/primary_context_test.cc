@@ -161,6 +161,14 @@ TEST_F(PrimaryContextTest, OldNames) {
   Say("release after reset", cuDevicePrimaryCtxRelease(0));
 }
 
+// Today's form says that nobody holds the context; the first one took it for released.
+TEST_F(PrimaryContextTest, TheFirstFormOfRelease) {
+  auto* release = SymbolAs<CUresult(CUdevice)>("cuDevicePrimaryCtxRelease");
+  ASSERT_NE(release, nullptr);
+  EXPECT_EQ(release(0), CUDA_SUCCESS);
+  EXPECT_EQ(cuDevicePrimaryCtxRelease(0), CUDA_ERROR_INVALID_CONTEXT);
+}
+
 // The primary context is not the program's to destroy.
 TEST_F(PrimaryContextTest, IsNotDestroyed) {
   CUcontext context = nullptr;

@@ -144,6 +144,15 @@ CUresult cuCtxPopCurrent_v2(CUcontext* pctx) {
   });
 }
 
+// The form of CUDA 2 names no context that has further uses.
+CUresult cuCtxPopCurrent(CUcontext* pctx) {
+  const ContextRef current = CurrentContext();
+  const CUresult result = cuCtxPopCurrent_v2(pctx);
+  const bool is_shared = current != nullptr && current->further_uses.load() != 0;
+  if (result == CUDA_SUCCESS && is_shared && pctx != nullptr) *pctx = nullptr;
+  return result;
+}
+
 CUresult cuCtxGetDevice(CUdevice* device) {
   return Initialised(__func__, [&]() -> CUresult {
     ContextRef context = CurrentContext();

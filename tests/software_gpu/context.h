@@ -33,6 +33,7 @@ struct Context {
   int place = -1;               // descriptor, see TakePlace
   std::atomic<uint64_t> id{0};  // changes with every activation of a primary context
   std::atomic<unsigned> flags{0};
+  std::atomic<unsigned> further_uses{0};  // by cuCtxAttach; those of a primary context are not counted
   std::atomic<int> cache_config{0};
   std::array<std::atomic<size_t>, CU_LIMIT_MAX> limits{};
 

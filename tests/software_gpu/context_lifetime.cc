@@ -184,6 +184,26 @@ CUresult cuCtxDestroy_v2(CUcontext ctx) {
   });
 }
 
+CUresult cuCtxAttach(CUcontext* pctx, unsigned int flags) {
+  return InContext(__func__, [&](const ContextRef& context) -> CUresult {
+    if (pctx == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (!context->primary) ++context->further_uses;
+    *pctx = context->handle;
+    return CUDA_SUCCESS;
+  });
+}
+
+// The last use ends the context.
+CUresult cuCtxDetach(CUcontext ctx) {
+  const ContextRef context = FindContext(ctx);
+  if (context == nullptr || (!context->primary && context->further_uses.load() == 0))
+    return cuCtxDestroy_v2(ctx);
+  return OnDevice(__func__, [&] {
+    if (!context->primary) --context->further_uses;
+    return CUDA_SUCCESS;
+  });
+}
+
 CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
   return OnDevice(__func__, [&]() -> CUresult {
     if (pctx == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -201,6 +221,12 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* pctx, CUdevice dev) {
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice dev) {
   return Initialised(__func__, [&] { return ReleasePrimary(dev, false); });
+}
+
+// The form before CUDA 11 takes a context that nobody holds for one that is released.
+CUresult cuDevicePrimaryCtxRelease(CUdevice dev) {
+  const CUresult result = cuDevicePrimaryCtxRelease_v2(dev);
+  return result == CUDA_ERROR_INVALID_CONTEXT ? CUDA_SUCCESS : result;
 }
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice dev) {
