@@ -27,6 +27,11 @@ template <Op op, class Whole>
 CUresult Destroy(Whole whole) {
   if (const CUresult result = InitialisedOrError()) return result;
   const Object* object = Find(whole);
+  if (object != nullptr) {
+    // The worker ends an array that something else still uses with its last user, and answers at once: nobody would say that a
+    // capture forbids it.
+    if (const CUresult refused = CaptureRefusal(CaptureRule::kUnsafe)) return refused;
+  }
   const WireHandle wire = object != nullptr && (object->flags & kHasParts) != 0 ? WireOf(object) : 0;
   const CUresult result = Wait<op>(whole);
   if (result == CUDA_SUCCESS && wire != 0) FreeChildrenOf(wire, [](Object*) {});

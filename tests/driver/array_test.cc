@@ -114,6 +114,31 @@ TEST_F(ArrayTest, NullPointers) {
   EXPECT_EQ(cuArrayDestroy(array), CUDA_SUCCESS);
 }
 
+// Also of an array that a graph's copy names.
+TEST_F(ArrayTest, DestroyBesideACapture) {
+  const CUDA_ARRAY3D_DESCRIPTOR shape = ArrayShape(16, 16);
+  CUarray array = nullptr;
+  OK(cuArray3DCreate(&array, &shape));
+  CUDA_MEMCPY3D box{};
+  box.srcMemoryType = box.dstMemoryType = CU_MEMORYTYPE_ARRAY;
+  box.srcArray = box.dstArray = array;
+  box.dstY = 1;
+  box.WidthInBytes = 4;
+  box.Height = box.Depth = 1;
+  CUstream stream = nullptr;
+  CUgraph graph = nullptr, captured = nullptr;
+  CUgraphNode node = nullptr;
+  OK(cuGraphCreate(&graph, 0));
+  OK(cuGraphAddMemcpyNode(&node, graph, nullptr, 0, &box, context_));
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  EXPECT_EQ(cuArrayDestroy(array), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  EXPECT_EQ(cuStreamEndCapture(stream, &captured), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  OK(cuGraphDestroy(graph));
+  OK(cuArrayDestroy(array));
+  OK(cuStreamDestroy(stream));
+}
+
 TEST_F(ArrayTest, DeadAndForeignHandles) {
   if (OnNvidiaLibrary()) GTEST_SKIP() << "NVIDIA's library does not check them all";
   const CUDA_ARRAY3D_DESCRIPTOR shape = ArrayShape(16, 16);
