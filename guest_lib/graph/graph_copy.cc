@@ -124,6 +124,7 @@ CUresult Make(const CUDA_MEMCPY3D& box, CUcontext context, StagedCopy** made) {
     const uint64_t slice = uint64_t{box.WidthInBytes} * box.Height;
     if (slice / box.Height != box.WidthInBytes || slice > (uint64_t{1} << 40) / box.Depth)
       return CUDA_ERROR_INVALID_VALUE;
+    const WithContextOf scope(context != nullptr ? Find(context) : nullptr);
     if (const CUresult result = AllocateStaging(slice * box.Depth, &copy->staging)) return result;
     Plane staging;
     staging.first = static_cast<std::byte*>(copy->staging);
