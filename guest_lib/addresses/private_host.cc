@@ -4,8 +4,10 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <map>
 #include <mutex>
 
@@ -18,27 +20,34 @@ namespace causeway::guest {
 namespace {
 
 Mutex<Lock::kPrivateHost> mutex;
-auto& blocks = *new std::map<uint64_t, PrivateHost>;  // by address; never destroyed
-int file = -1;                                        // of all blocks, each of which has a part to itself
+ConditionVariable& returned = *new ConditionVariable;  // a loan was
+auto& blocks = *new std::map<uint64_t, PrivateHost>;   // by address; never destroyed
+int file = -1;                                         // of all blocks, each of which has a part to itself
 uint64_t file_end = 0;
 
-// What the child allocates lies in a file of its own.
+// What the child allocates lies in a file of its own, and its threads lend nothing.
 void InForkedChild() {
   if (file >= 0) close(file);
   file = -1;
   file_end = 0;
   unreached_blocks.store(0);
-  for (auto& [address, block] : blocks) block.file = -1;
+  for (auto& [address, block] : blocks) {
+    block.file = -1;
+    block.lent = 0;
+  }
+  mutex.unlock();
 }
 
-// The caller holds the mutex. False: no file can be had.
+// When the library is loaded, before any other part of it: the last to be registered is the first to be called, and others lock
+// what comes before this in the one order of locks.
+[[gnu::constructor]] void WatchForks() {
+  pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); }, InForkedChild);
+}
+
+// The caller holds the mutex. False: no file can be had, or one of that size would end the process (SIGXFSZ).
 bool GrowFile(uint64_t bytes) {
-  static const int registered = pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); },
-                                               [] {
-                                                 InForkedChild();
-                                                 mutex.unlock();
-                                               });
-  (void)registered;
+  rlimit most{};
+  if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < file_end + bytes) return false;
   if (file < 0) file = memfd_create("causeway-pinned", MFD_CLOEXEC);
   return file >= 0 && ftruncate(file, static_cast<off_t>(file_end + bytes)) == 0;
 }
@@ -74,21 +83,21 @@ void* MapBlock(PrivateHost* block) {
 }
 
 // The caller holds the mutex. Null: none.
-PrivateHost* Find(uint64_t address) {
-  const auto next = blocks.upper_bound(address);
+PrivateHost* Find(uint64_t address, bool at_end = false) {
+  auto next = blocks.upper_bound(address);
   if (next == blocks.begin()) return nullptr;
   PrivateHost& block = std::prev(next)->second;
-  return address - block.host.address < block.host.bytes ? &block : nullptr;
+  return address - block.host.address < block.host.bytes + (at_end ? 1 : 0) ? &block : nullptr;
 }
 
 void NoteReached(PrivateHost* block) {
-  if (!block->reached && block->file >= 0) unreached_blocks.fetch_sub(1, std::memory_order_relaxed);
+  if (!block->reached && block->file >= 0) unreached_blocks.fetch_sub(1, std::memory_order_release);
   block->reached = true;
 }
 
 }  // namespace
 
-CUresult AllocatePrivateHost(void** address, uint64_t bytes, uint32_t flags, HostKind kind) {
+CUresult AllocatePrivateHost(void** address, uint64_t bytes, Object* context, uint32_t flags, HostKind kind) {
   if (bytes > UINT64_MAX - kPrivateHostGranule) return CUDA_ERROR_OUT_OF_MEMORY;
   PrivateHost block;
   block.reserved = (bytes + kPrivateHostGranule - 1) & ~(kPrivateHostGranule - 1);
@@ -96,7 +105,7 @@ CUresult AllocatePrivateHost(void** address, uint64_t bytes, uint32_t flags, Hos
   void* mapped = MapBlock(&block);
   if (mapped == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
   block.host = {.address = reinterpret_cast<uint64_t>(mapped), .bytes = bytes, .kind = kind, .flags = flags};
-  block.host.context = CurrentContextObject();
+  block.host.context = context;
   block.host.id = NextId();
   block.host.device_address = block.file >= 0 ? block.host.address : 0;
   blocks[block.host.address] = block;
@@ -120,9 +129,9 @@ CUresult FreePrivateHost(void* address) {
   return CUDA_SUCCESS;
 }
 
-bool FindPrivateHost(uint64_t address, PrivateHost* block) {
+bool FindPrivateHost(uint64_t address, PrivateHost* block, bool at_end) {
   const std::lock_guard lock(mutex);
-  const PrivateHost* found = Find(address);
+  const PrivateHost* found = Find(address, at_end);
   if (found != nullptr) *block = *found;
   return found != nullptr;
 }
@@ -156,6 +165,41 @@ std::vector<PrivateHost> PrivateHostOf(const Object* context) {
     if (block.host.context == context) all.push_back(block);
   }
   return all;
+}
+
+bool AwaitPrivateHostLoans(uint64_t address) {
+  constexpr std::chrono::seconds kMost{10};
+  std::unique_lock lock(mutex);
+  PrivateHost* block = Find(address);
+  if (block == nullptr) return true;
+  block->closed = true;
+  const uint64_t begin = block->host.address;
+  return returned.wait_for(lock, kMost, [&] {
+    block = Find(begin);
+    return block == nullptr || block->lent == 0;
+  });
+}
+
+PrivateHostLoan::PrivateHostLoan(const void* first, uint64_t bytes) {
+  const std::lock_guard lock(mutex);
+  const auto begin = reinterpret_cast<uint64_t>(first);
+  const auto next = blocks.lower_bound(begin + bytes);
+  if (next == blocks.begin()) return;
+  PrivateHost& block = std::prev(next)->second;
+  if (block.host.address + block.host.bytes <= begin) return;
+  given_ = !block.closed;
+  if (!given_) return;
+  block_ = block.host.address;
+  ++block.lent;
+}
+
+PrivateHostLoan::~PrivateHostLoan() {
+  if (block_ == 0) return;
+  {
+    const std::lock_guard lock(mutex);
+    if (PrivateHost* block = Find(block_)) --block->lent;
+  }
+  returned.notify_all();
 }
 
 }  // namespace causeway::guest

@@ -19,22 +19,46 @@ struct PrivateHost {
   uint64_t reserved = 0;  // bytes that are mapped from host.address on: whole granules
   int file = -1;  // where they lie, from `offset` on; -1: in no file, so that no device can reach them
   uint64_t offset = 0;
-  bool reached = false;  // by the device, or it was tried in vain
+  bool reached = false;  // by the device, or it was tried in vain, or will be no more
+  bool closed = false;   // to further loans
+  uint32_t lent = 0;     // copies under way that have lent its bytes to the connection (PrivateHostLoan)
 };
 
-// CUDA_ERROR_OUT_OF_MEMORY if there is none. `flags` are cuMemHostAlloc's, and only kept.
-CUresult AllocatePrivateHost(void** address, uint64_t bytes, uint32_t flags,
+// The context to which the memory belongs, `flags` as cuMemHostAlloc's, and only kept. CUDA_ERROR_OUT_OF_MEMORY if there is
+// none.
+CUresult AllocatePrivateHost(void** address, uint64_t bytes, Object* context, uint32_t flags,
                              HostKind kind = HostKind::kPinned);
 // CUDA_ERROR_INVALID_VALUE if no allocation begins there.
 CUresult FreePrivateHost(void* address);
 // The allocation that holds the address; false if there is none.
 bool FindPrivateHost(uint64_t address, HostAllocation* allocation);
-bool FindPrivateHost(uint64_t address, PrivateHost* block);
+// `at_end`: also the one that ends at the address, which a program may count down from.
+bool FindPrivateHost(uint64_t address, PrivateHost* block, bool at_end = false);
 // Sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of what holds the address. False: there is no such memory.
 bool SetPrivateHostSyncMemops(uint64_t address, bool value);
 // Notes that the device reaches the block that begins there from now on, at `device_address`; 0: it cannot.
 void NotePrivateHostReached(uint64_t address, uint64_t device_address);
-// The blocks that were allocated while that context was current.
+// The blocks that belong to that context.
 std::vector<PrivateHost> PrivateHostOf(const Object* context);
+
+// Before the device is let reach a block: no copy lends its bytes to the connection from now on, and those that do have ended.
+// Their pages must not become inaccessible, because the thread that would wait for such a page is the one that the page comes
+// through. False: they have not ended for so long that they may wait for what the caller is about to start.
+bool AwaitPrivateHostLoans(uint64_t address);
+
+// While it lives a copy may lend bytes of the program to the connection.
+class PrivateHostLoan {
+ public:
+  PrivateHostLoan(const void* first, uint64_t bytes);
+  ~PrivateHostLoan();
+  PrivateHostLoan(const PrivateHostLoan&) = delete;
+  PrivateHostLoan& operator=(const PrivateHostLoan&) = delete;
+  // False: the device reaches the memory, or is about to. The copy goes through staging buffers.
+  bool given() const { return given_; }
+
+ private:
+  uint64_t block_ = 0;  // 0: the bytes are in none
+  bool given_ = true;
+};
 
 }  // namespace causeway::guest

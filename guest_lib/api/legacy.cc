@@ -80,12 +80,19 @@ NEEDS_OLD_CONTEXT(cuMemsetD2D16, CUdeviceptr_v1, unsigned int, unsigned short, u
 NEEDS_OLD_CONTEXT(cuMemsetD2D32, CUdeviceptr_v1, unsigned int, unsigned int, unsigned int, unsigned int)
 NEEDS_OLD_CONTEXT(cuArrayCreate, CUarray*, const CUDA_ARRAY_DESCRIPTOR_v1*)
 NEEDS_OLD_CONTEXT(cuArray3DCreate, CUarray*, const CUDA_ARRAY3D_DESCRIPTOR_v1*)
-NEEDS_OLD_CONTEXT(cuArrayGetDescriptor, CUDA_ARRAY_DESCRIPTOR_v1*, CUarray)
-NEEDS_OLD_CONTEXT(cuArray3DGetDescriptor, CUDA_ARRAY3D_DESCRIPTOR_v1*, CUarray)
 NEEDS_OLD_CONTEXT(cuTexRefSetAddress2D, CUtexref, const CUDA_ARRAY_DESCRIPTOR_v1*, CUdeviceptr_v1,
                   unsigned int)
 NEEDS_OLD_CONTEXT(cuTexRefGetAddress, CUdeviceptr_v1*, CUtexref)
-// The driver looks at the reference first.
+// The driver looks at the array first.
+CUresult cuArrayGetDescriptor(CUDA_ARRAY_DESCRIPTOR_v1*, CUarray array) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  return array == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_CONTEXT;
+}
+CUresult cuArray3DGetDescriptor(CUDA_ARRAY3D_DESCRIPTOR_v1*, CUarray array) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  return array == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_CONTEXT;
+}
+// And here at the reference.
 CUresult cuTexRefSetAddress(unsigned int*, CUtexref reference, CUdeviceptr_v1, unsigned int) {
   if (const CUresult result = InitialisedOrError()) return result;
   return reference == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_CONTEXT;

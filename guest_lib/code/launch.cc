@@ -363,7 +363,7 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* list, unsigned
 CUresult cuParamSetv(CUfunction function, int offset, void* from, unsigned int bytes) {
   constexpr unsigned kPiece = 2048;
   if (const CUresult result = InitialisedOrError()) return result;
-  if (from == nullptr && bytes != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (from == nullptr) return CUDA_ERROR_INVALID_VALUE;
   NameAllOnDevice(from, bytes);
   unsigned at = 0;
   do {

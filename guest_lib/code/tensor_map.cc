@@ -44,6 +44,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuui
                                 const cuuint32_t* box, const cuuint32_t* element_strides,
                                 CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
                                 CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
+  if (const CUresult result = NeedContext()) return result;
   TensorMapBody body{};
   if (map == nullptr || box == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult result = Fill(&body, type, rank, address, dimensions, strides, element_strides,

@@ -187,8 +187,8 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green) {
 
 CUresult cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx green) {
   if (const CUresult result = InitialisedOrError()) return result;
-  if (context == nullptr || green == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  const Object* object = Find(green);
+  if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const Object* object = green != nullptr ? Find(green) : nullptr;
   if (object == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   *context = reinterpret_cast<CUcontext>(ContextObject(object));
   return CUDA_SUCCESS;

@@ -134,7 +134,9 @@ CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph* graph) {
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long flags) {
   if (const CUresult result = InitialisedOrError()) return result;
-  if (!OnlyFlags(flags, kInstantiateFlags)) return CUDA_ERROR_INVALID_VALUE;
+  // An upload needs the stream that another form names.
+  if (!OnlyFlags(flags, kInstantiateFlags) || (flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) != 0)
+    return CUDA_ERROR_INVALID_VALUE;
   Instantiation how{InstantiateForm::kWithFlags};
   how.flags = flags;
   return InstantiateOnly(exec, graph, &how);

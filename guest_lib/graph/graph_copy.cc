@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guest_lib/graph/graph_copy.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -40,24 +41,66 @@ struct StagedCopy {
   bool to_device = false, from_device = false;
 };
 
-// A buffer that this process and the device both see. Where no memory is shared it is pinned memory that the device reaches.
-CUresult AllocateStaging(uint64_t bytes, void** staging) {
+// Staging buffers of sessions that share no memory are pinned memory that the device reaches. The end of that waits for the
+// device, so that what is not used any more waits for the next copy, as long as its context lives.
+struct Kept {
+  void* memory;
+  uint64_t bytes;
+  Object* context;
+};
+Mutex<Lock::kStagedCopiesKept> kept_mutex;
+auto& kept = *new std::vector<Kept>;  // never destroyed
+
+bool IsReached(const Kept& buffer) {
+  PrivateHost block;
+  return FindPrivateHost(reinterpret_cast<uint64_t>(buffer.memory), &block) && block.reached &&
+         block.host.device_address != 0;
+}
+
+// One that is large enough and not much larger. Those whose context has ended go. Null: none.
+void* TakeKept(uint64_t bytes, const Object* context) {
+  const std::lock_guard lock(kept_mutex);
+  std::erase_if(kept, [](const Kept& buffer) {
+    const bool gone = !IsReached(buffer);
+    if (gone) FreePrivateHost(buffer.memory);
+    return gone;
+  });
+  const auto fits = [&](const Kept& buffer) {
+    return buffer.context == context && buffer.bytes >= bytes &&
+           buffer.bytes / 4 <= std::max(bytes, kPrivateHostGranule);
+  };
+  const auto found = std::find_if(kept.begin(), kept.end(), fits);
+  if (found == kept.end()) return nullptr;
+  void* memory = found->memory;
+  kept.erase(found);
+  return memory;
+}
+
+// A buffer that this process and the device both see.
+CUresult AllocateStaging(uint64_t bytes, Object* context, void** staging) {
   Session& session = Session::Made();
   if (session.transport().shares_memory())
     return session.memory().Allocate(bytes, HostKind::kInternal, 0, staging);
-  if (const CUresult result = AllocatePrivateHost(staging, bytes, 0, HostKind::kInternal)) return result;
-  const CUresult result = ReachPinned(reinterpret_cast<uint64_t>(*staging));
-  if (result != CUDA_SUCCESS) FreePrivateHost(*staging);
-  return result;
+  if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if ((*staging = TakeKept(bytes, context)) != nullptr) return CUDA_SUCCESS;
+  if (const CUresult result = AllocatePrivateHost(staging, bytes, context, 0, HostKind::kInternal))
+    return result;
+  const MaybeResult result = ReachPinned(reinterpret_cast<uint64_t>(*staging));
+  if (result && *result == CUDA_SUCCESS) return CUDA_SUCCESS;
+  FreePrivateHost(*staging);
+  return result ? *result : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 void FreeStaging(void* staging) {
   Session& session = Session::Made();
   if (session.transport().shares_memory()) {
     session.memory().Free(staging);
-  } else {
-    FreePinned(reinterpret_cast<uint64_t>(staging));
+    return;
   }
+  PrivateHost block;
+  if (!FindPrivateHost(reinterpret_cast<uint64_t>(staging), &block)) return;
+  const std::lock_guard lock(kept_mutex);
+  kept.push_back({staging, block.host.bytes, block.host.context});
 }
 
 // Staging buffers whose copies are gone. The next call frees them: the callback that tells of it cannot.
@@ -124,8 +167,8 @@ CUresult Make(const CUDA_MEMCPY3D& box, CUcontext context, StagedCopy** made) {
     const uint64_t slice = uint64_t{box.WidthInBytes} * box.Height;
     if (slice / box.Height != box.WidthInBytes || slice > (uint64_t{1} << 40) / box.Depth)
       return CUDA_ERROR_INVALID_VALUE;
-    const WithContextOf scope(context != nullptr ? Find(context) : nullptr);
-    if (const CUresult result = AllocateStaging(slice * box.Depth, &copy->staging)) return result;
+    Object* owner = context != nullptr ? Find(context) : CurrentContextObject();
+    if (const CUresult result = AllocateStaging(slice * box.Depth, owner, &copy->staging)) return result;
     Plane staging;
     staging.first = static_cast<std::byte*>(copy->staging);
     staging.pitch = box.WidthInBytes;

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "guest_lib/addresses/private_host.h"
 #include "guest_lib/host_register/register_messages.h"
@@ -12,6 +13,7 @@
 #include "guest_lib/process/log.h"
 #include "guest_lib/session/captures.h"
 #include "guest_lib/session/device_reach.h"
+#include "guest_lib/stream/completion.h"
 
 namespace causeway::guest {
 namespace {
@@ -29,6 +31,8 @@ class InContextOf {
 };
 
 CUresult Reach(const PrivateHost& block) {
+  if (block.file < 0) return CUDA_ERROR_NOT_SUPPORTED;
+  if (!AwaitPrivateHostLoans(block.host.address)) return CUDA_ERROR_NOT_READY;
   const InContextOf context(block.host);
   const RelaxedCaptures relaxed;  // the driver registers memory, beside whatever is captured
   const RegisterBody body{.address = block.host.address,
@@ -46,36 +50,46 @@ CUresult Reach(const PrivateHost& block) {
   return result;
 }
 
-// The device has no pages there any more. The caller holds the mutex.
+// Memory may be given back meanwhile, or a copy end; all else fails for good, and is not tried with each launch.
+bool MayComeRight(CUresult result) {
+  return result == CUDA_ERROR_OUT_OF_MEMORY || result == CUDA_ERROR_NOT_READY;
+}
+
+// Nobody reaches the block any more, and the caller alone has it if this is true. The caller holds the mutex.
+bool Close(const PrivateHost& block) {
+  NotePrivateHostReached(block.host.address, 0);
+  return block.reached && block.host.device_address != 0;
+}
+
+// The device has no pages there any more. Without the mutex: the driver waits for the device, which may wait for a block that
+// another thread names.
 void Leave(const PrivateHost& block) {
-  if (!block.reached || block.host.device_address == 0) return;
   ForgetMigrating(block.host.address);
   const InContextOf context(block.host);
   SendUnregister(block.host.address, [] {});
-  NotePrivateHostReached(block.host.address, 0);
 }
 
 [[gnu::constructor]] void SetHook() {
   reach_pinned = [](uint64_t address) {
-    const CUresult result = ReachPinned(address);
+    const MaybeResult result = ReachPinned(address);
     static std::atomic<bool> said{false};
-    if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE && !said.exchange(true))
-      Complain("the device cannot reach pinned memory of this process (error " + std::to_string(result) +
+    if (result && *result != CUDA_SUCCESS && !said.exchange(true))
+      Complain("the device cannot reach pinned memory of this process (error " + std::to_string(*result) +
                ")");
   };
 }
 
 }  // namespace
 
-CUresult ReachPinned(uint64_t address) {
+MaybeResult ReachPinned(uint64_t address) {
   PrivateHost block;
-  if (!FindPrivateHost(address, &block)) return CUDA_ERROR_INVALID_VALUE;
+  if (!FindPrivateHost(address, &block, true)) return {};
   if (!block.reached) {
     const std::lock_guard lock(mutex);
-    if (!FindPrivateHost(address, &block)) return CUDA_ERROR_INVALID_VALUE;
+    if (!FindPrivateHost(address, &block, true)) return {};
     if (!block.reached) {
-      const CUresult result = block.file >= 0 ? Reach(block) : CUDA_ERROR_NOT_SUPPORTED;
-      if (result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_SUPPORTED)
+      const CUresult result = Reach(block);
+      if (!MayComeRight(result))
         NotePrivateHostReached(block.host.address, result == CUDA_SUCCESS ? block.host.address : 0);
       return result;
     }
@@ -85,16 +99,33 @@ CUresult ReachPinned(uint64_t address) {
 
 CUresult FreePinned(uint64_t address) {
   PrivateHost block;
-  if (!FindPrivateHost(address, &block) || block.host.address != address) return CUDA_ERROR_INVALID_VALUE;
-  const std::lock_guard lock(mutex);
-  if (!FindPrivateHost(address, &block)) return CUDA_ERROR_INVALID_VALUE;
-  Leave(block);
+  bool leaves = false;
+  {
+    const std::lock_guard lock(mutex);
+    if (!FindPrivateHost(address, &block) || block.host.address != address) return CUDA_ERROR_INVALID_VALUE;
+    leaves = Close(block);
+  }
+  if (leaves) Leave(block);
   return FreePrivateHost(reinterpret_cast<void*>(address));
 }
 
-void LeavePinnedOf(const Object* context) {
-  const std::lock_guard lock(mutex);
-  for (const PrivateHost& block : PrivateHostOf(context)) Leave(block);
+void LeavePinnedOf(Object* context) {
+  const std::vector<PrivateHost> blocks = PrivateHostOf(context);
+  if (blocks.empty()) return;
+  std::vector<PrivateHost> reached;
+  {
+    const std::lock_guard lock(mutex);
+    for (PrivateHost block : blocks) {
+      if (FindPrivateHost(block.host.address, &block) && Close(block)) reached.push_back(block);
+    }
+  }
+  if (reached.empty()) return;
+  {
+    // What is under way may still look at them, a function of the program's too: the end of a context waits for it.
+    const InContextOf current(reached.front().host);
+    DrainDevice();
+  }
+  for (const PrivateHost& block : reached) Leave(block);
 }
 
 void FreePinnedOf(const Object* context) {

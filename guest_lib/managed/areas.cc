@@ -101,7 +101,7 @@ bool ManagedAreas::Add(const ManagedMemory& memory) {
   const uint64_t begin = Floor(memory.address), end = Ceiling(memory.address + memory.bytes);
   bool joins = false;
   memory_[memory.address] = memory;
-  restored_ += memory.stream == 0 ? 1 : 0;
+  restored_ += memory.is_restored ? 1 : 0;
   for (uint64_t at = begin; at < end;) {
     if (const Area* known = Find(at)) {
       joins = true;
@@ -134,7 +134,7 @@ void ManagedAreas::Remove(uint64_t address) {
   const auto found = memory_.find(address);
   if (found == memory_.end()) return;
   const uint64_t begin = Floor(address), end = Ceiling(address + found->second.bytes);
-  restored_ -= found->second.stream == 0 ? 1 : 0;
+  restored_ -= found->second.is_restored ? 1 : 0;
   memory_.erase(found);
   auto is_used = [this](uint64_t from, uint64_t to) {
     std::vector<ManagedSpan> spans;
@@ -356,8 +356,10 @@ void ManagedAreas::Restore() {
   if (restored_ == 0) return;
   std::vector<ManagedSpan> spans;
   std::vector<std::pair<Area*, size_t>> chunks;
+  uint64_t pinned_bytes = 0;
   for (const auto& [address, memory] : memory_) {
-    if (memory.stream != 0 || memory.bytes > kRestoredBytes) continue;
+    if (!memory.is_restored || memory.bytes > kRestoredBytes) continue;
+    if (memory.file >= 0 && (pinned_bytes += memory.bytes) > kRestoredBytes) continue;
     for (uint64_t at = Floor(address); at < address + memory.bytes;) {
       Area& area = *Find(at);
       const size_t chunk = (at - area.begin) / area.chunk_bytes;

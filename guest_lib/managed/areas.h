@@ -47,6 +47,7 @@ struct ManagedMemory {
   // Pinned memory: where its pages lie, which the program has used until now. -1: this class makes the pages.
   int file = -1;
   uint64_t offset = 0;
+  bool is_restored = false;  // of variables, and of pinned memory that is the program's (Restore)
 };
 
 // How many chunks the program may access, so that a thread which would ask for them to be given back can see
@@ -71,7 +72,7 @@ class ManagedAreas {
   // touch next, while the program works on what it has. False: there is nothing to do.
   bool ReadAhead();
   // To be called when no work is in flight: makes variables and pinned memory accessible again without a fault,
-  // so that system calls which are given some succeed.
+  // so that system calls which are given some succeed; 1 MiB of pinned memory at most.
   void Restore();
   // Chunks that the program may access now.
   uint64_t accessible() const { return accessible_; }

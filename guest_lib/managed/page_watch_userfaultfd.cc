@@ -30,6 +30,9 @@
 #ifndef UFFD_FEATURE_WP_HUGETLBFS_SHMEM
 #define UFFD_FEATURE_WP_HUGETLBFS_SHMEM (1 << 12)
 #endif
+#ifndef MADV_DONTNEED_LOCKED
+#define MADV_DONTNEED_LOCKED 24
+#endif
 #ifndef UFFDIO_CONTINUE_MODE_WP
 #define UFFDIO_CONTINUE_MODE_WP (static_cast<uint64_t>(1) << 1)
 #endif
@@ -95,7 +98,9 @@ bool Protect(const WatchedPages& pages, int protection) {
 // Also takes pages away from system calls: whoever has one pinned (O_DIRECT under way) keeps the file's page.
 void Zap(const WatchedPages& pages) {
   InParts(pages.end - pages.begin, 8 * kPartBytes, [&](uint64_t at, uint64_t bytes) {
-    madvise(reinterpret_cast<void*>(pages.begin + at), bytes, MADV_DONTNEED);
+    void* const begin = reinterpret_cast<void*>(pages.begin + at);
+    // The program may have locked its memory (mlockall).
+    if (madvise(begin, bytes, MADV_DONTNEED) != 0) madvise(begin, bytes, MADV_DONTNEED_LOCKED);
   });
 }
 

@@ -316,7 +316,7 @@ CUresult AddMigrating(const HostAllocation& allocation, WireHandle owner, bool f
   if (const CUresult result = StartServing()) return result;
   const PagesChange change;
   Request request{.task = Task::kAdd};
-  request.memory = {allocation.address, allocation.bytes, 0, 0, fresh, -1, 0};
+  request.memory = {allocation.address, allocation.bytes, 0, 0, fresh, -1, 0, owner != 0};
   if (owner == 0) {
     if (const CUresult result = CopyStream(allocation.context, &request.memory.stream)) return result;
     request.memory.context = WireOf(allocation.context);
@@ -332,7 +332,8 @@ CUresult AddPinned(const HostAllocation& allocation, uint64_t bytes, int file, u
   if (const CUresult result = StartServing()) return result;
   const PagesChange change;
   Request request{.task = Task::kAdd};
-  request.memory = {allocation.address, bytes, 0, 0, true, file, offset};
+  const bool is_restored = allocation.kind != HostKind::kInternal;
+  request.memory = {allocation.address, bytes, 0, 0, true, file, offset, is_restored};
   if (!Submit(&request)) return CUDA_ERROR_NOT_SUPPORTED;
   const std::unique_lock lock(registry.mutex);
   registry.known[allocation.address] = {allocation, 0};

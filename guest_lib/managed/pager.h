@@ -14,7 +14,8 @@ namespace causeway::guest {
 // module or library of a variable, else 0. CUDA_ERROR_NOT_SUPPORTED: there can be no pages at its addresses.
 CUresult AddMigrating(const HostAllocation& allocation, WireHandle owner, bool fresh);
 // Lets the program's pinned memory, whose pages lie in a file from `offset` on, be exchanged with pages that the host has at the
-// same address and that are zero. Of whole chunks (areas.h). CUDA_ERROR_NOT_SUPPORTED: the pages cannot be mapped again.
+// same address and that are zero. `bytes`: whole granules of 64 KiB, from the allocation's address on, which is a granule's.
+// CUDA_ERROR_NOT_SUPPORTED: the pages cannot be mapped again. Other errors: nothing can be exchanged in this process.
 CUresult AddPinned(const HostAllocation& allocation, uint64_t bytes, int file, uint64_t offset);
 // Finds the allocation, or with `variables` also the variable, that holds the address. False: there is none.
 bool FindMigrating(uint64_t address, HostAllocation* allocation, bool variables);

@@ -165,7 +165,10 @@ CUresult CheckDeviceRange(CUdeviceptr address, uint64_t bytes, bool* known) {
       return CUDA_SUCCESS;
     }
   } else if (FindHost(address, &host) && host.device_address != 0) {
-    NameOnDevice(address);
+    if (unreached_blocks.load(std::memory_order_acquire) != 0) {
+      const MaybeResult reached = ReachPinned(address);
+      if (reached && *reached != CUDA_SUCCESS) return *reached;
+    }
     start = host.address;
     size = host.bytes;
   } else {
@@ -395,7 +398,8 @@ CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned int flags) {
   if (address == nullptr || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
   *address = nullptr;
   if (bytes == 0) return CUDA_SUCCESS;
-  if (!session.transport().shares_memory()) return AllocatePrivateHost(address, bytes, flags);
+  if (!session.transport().shares_memory())
+    return AllocatePrivateHost(address, bytes, CurrentContextObject(), flags);
   return session.memory().Allocate(bytes, HostKind::kPinned, flags, address);
 }
 
@@ -429,10 +433,8 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* host, unsigned 
   if (!FindHost(address, &allocation) || allocation.kind == HostKind::kManaged)
     return CUDA_ERROR_INVALID_VALUE;
   if (allocation.device_address == 0) return CUDA_ERROR_NOT_SUPPORTED;  // TCP: kernels cannot reach it
-  if (unreached_blocks.load(std::memory_order_relaxed) != 0) {
-    const CUresult result = ReachPinned(address);
-    if (result != CUDA_SUCCESS && result != CUDA_ERROR_INVALID_VALUE) return result;
-  }
+  const MaybeResult reached = ReachPinned(address);
+  if (reached && *reached != CUDA_SUCCESS) return *reached;
   *device = allocation.device_address + (address - allocation.address);
   return CUDA_SUCCESS;
 }
@@ -471,6 +473,10 @@ CUresult cuMemBatchDecompressAsync(CUmemDecompressParams* parameters, size_t cou
   if (const CUresult result = NeedContext()) return result;
   if (error_index != nullptr) *error_index = SIZE_MAX;
   if (parameters == nullptr || count == 0 || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < count; ++i) {
+    NameOnDevice(reinterpret_cast<uint64_t>(parameters[i].src));
+    NameOnDevice(reinterpret_cast<uint64_t>(parameters[i].dst));
+  }
   for (size_t done = 0; done < count;) {
     const auto piece =
         static_cast<uint32_t>(count - done < kMaxDecompressions ? count - done : kMaxDecompressions);

@@ -23,9 +23,9 @@ enum class Lock : uint8_t {
   // A message may be sent with these.
   kOpen,              // session.cc: cuInit, which connects and sends
   kRunCallback,       // callbacks.cc: a function of the program runs, in which CUDA calls are not permitted
+  kContexts,          // context_calls.cc: references and activation of contexts, with the messages for them
   kPinnedReach,       // pinned_reach.cc: one block of pinned memory gets pages on the host, with the messages
   kServePages,        // pager.cc: the thread that serves pages is started
-  kContexts,          // context_calls.cc: references and activation of contexts, with the messages for them
   kRegistrations,     // host_register.cc: one registration at a time, with its messages
   kDefaultHostPools,  // host_pool.cc: a default pool is made, or what was freed to pools is looked at
   kEventRecords,      // quiet_event.cc: where an event is recorded, with that message
@@ -41,6 +41,7 @@ enum class Lock : uint8_t {
   kManagedPages,        // pager.cc: what is known of migrating memory
   kWork,                // submissions.cc
   kRegisteredRanges,    // host_register.cc
+  kStagedCopiesKept,    // graph_copy.cc: buffers that wait for the next copy
   kRegionPages,         // region_pages.cc
   kLocalSlices,         // local_slices.cc
   kRegionMemory,        // region_memory.cc; given up where an arena comes or goes

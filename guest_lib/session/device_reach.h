@@ -21,7 +21,8 @@ inline constinit ReachHook reach_pinned = nullptr;
 // Any thread, before the message with that address is begun and without a lock of this library's that others
 // might hold while they wait for the host.
 inline void NameOnDevice(uint64_t address) {
-  if (unreached_blocks.load(std::memory_order_relaxed) != 0) [[unlikely]]
+  // partner: NoteReached in private_host.cc. Who sees that another thread was faster also sees that pages are watched.
+  if (unreached_blocks.load(std::memory_order_acquire) != 0) [[unlikely]]
     reach_pinned(address);
 }
 

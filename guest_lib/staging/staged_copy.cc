@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "guest_lib/addresses/private_host.h"
 #include "guest_lib/memory/memory.h"
 #include "guest_lib/process/copy_past_caches.h"
 #include "guest_lib/process/copy_threads.h"
@@ -446,8 +447,10 @@ CUresult CopyStaged(const HostRows& rows, bool to_device, CopyForm form, Op op, 
   const bool staged = IsStaged(CapturesSource(to_device, form, bytes), bytes);
   ReplyLink link(lease, to_device, op, staged, submission, put);
   const Cut cut(rows, kMostUncut, kBulkBytes, 2);
-  if (!link.session.transport().shares_memory() && IsWhole(rows))
-    return CopyOwnMemory(link, rows, cut, to_device);
+  if (!link.session.transport().shares_memory() && IsWhole(rows)) {
+    const PrivateHostLoan loan(rows.first, bytes);
+    if (loan.given()) return CopyOwnMemory(link, rows, cut, to_device);
+  }
   Pipeline pipeline(link, rows, cut, to_device, false);
   return pipeline.Run(bytes);
 }

@@ -181,6 +181,11 @@ void NameOneOnDevice(P parameter) {
   if constexpr (std::is_same_v<P, const CUDA_MEMSET_NODE_PARAMS*>) {
     if (parameter != nullptr) NameOnDevice(parameter->dst);
   }
+  if constexpr (std::is_same_v<P, const CUDA_RESOURCE_DESC*>) {
+    if (parameter == nullptr) return;
+    if (parameter->resType == CU_RESOURCE_TYPE_LINEAR) NameOnDevice(parameter->res.linear.devPtr);
+    if (parameter->resType == CU_RESOURCE_TYPE_PITCH2D) NameOnDevice(parameter->res.pitch2D.devPtr);
+  }
 }
 template <class... P>
 void NameOnDeviceAmong(P... parameters) {

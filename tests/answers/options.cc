@@ -109,31 +109,31 @@ void AskRegistrations(const World& w, const Ask& ask) {
 
 void AskOccupancy(const World& w, const Ask& ask) {
   ask("MaxPotential", [=]() -> CUresult {
-    int g_, b_;
+    int g_ = -1, b_ = -1;
     CUresult r = cuOccupancyMaxPotentialBlockSize(&g_, &b_, w.function, CountUp, 0, 0);
     seen += " : " + std::to_string(g_) + " " + std::to_string(b_);
     return r;
   });
   ask("MaxPotential 700", [=]() -> CUresult {
-    int g_, b_;
+    int g_ = -1, b_ = -1;
     CUresult r = cuOccupancyMaxPotentialBlockSize(&g_, &b_, w.function, CountUp, 0, 700);
     seen += " : " + std::to_string(g_) + " " + std::to_string(b_);
     return r;
   });
   ask("MaxPotential plain", [=]() -> CUresult {
-    int g_, b_;
+    int g_ = -1, b_ = -1;
     CUresult r = cuOccupancyMaxPotentialBlockSize(&g_, &b_, w.function, nullptr, 0, 0);
     seen += " : " + std::to_string(g_) + " " + std::to_string(b_);
     return r;
   });
   ask("MaxPotential flags", [=]() -> CUresult {
-    int g_, b_;
+    int g_ = -1, b_ = -1;
     CUresult r = cuOccupancyMaxPotentialBlockSizeWithFlags(&g_, &b_, w.function, CountUp, 0, 0, 1);
     seen += " : " + std::to_string(g_) + " " + std::to_string(b_);
     return r;
   });
   ask("MaxPotential badflags", [=]() -> CUresult {
-    int g_, b_;
+    int g_ = -1, b_ = -1;
     return cuOccupancyMaxPotentialBlockSizeWithFlags(&g_, &b_, w.function, CountUp, 0, 0, 9);
   });
 }

@@ -236,5 +236,72 @@ TEST_F(HostMemoryTest, OutlivesAnotherContext) {
   EXPECT_EQ(static_cast<char*>(ours)[4095], 4);
 }
 
+// The first kernel that is given a block, while another thread copies from and to other parts of it.
+TEST_F(HostMemoryTest, GivenToAKernelWhileAnotherThreadCopies) {
+  constexpr size_t kBytes = 32 << 20, kPart = 8 << 20;
+  for (int round = 0; round < 3; ++round) {
+    char* memory = nullptr;
+    CUdeviceptr device = 0;
+    OK(cuMemHostAlloc(reinterpret_cast<void**>(&memory), kBytes, 0));
+    OK(cuMemAlloc(&device, kPart));
+    std::memset(memory, 7, kBytes);
+    std::atomic<bool> copied{false}, over{false};
+    std::thread copies([&] {
+      EXPECT_EQ(cuCtxSetCurrent(context_), CUDA_SUCCESS);
+      while (!over) {
+        EXPECT_EQ(cuMemcpyHtoD(device, memory + kPart, kPart), CUDA_SUCCESS);
+        EXPECT_EQ(cuMemcpyDtoH(memory + 2 * kPart, device, kPart), CUDA_SUCCESS);
+        copied = true;
+      }
+    });
+    while (!copied) std::this_thread::yield();
+    auto* number = reinterpret_cast<uint32_t*>(memory);
+    uint32_t n = 1, value = 5;
+    *number = 1;
+    void* parameters[] = {&number, &n, &value};
+    OK(cuLaunchKernel(Kernel("add"), 1, 1, 1, 32, 1, 1, 0, nullptr, parameters, nullptr));
+    OK(cuCtxSynchronize());
+    EXPECT_EQ(*number, 6u);
+    over = true;
+    copies.join();
+    EXPECT_EQ(memory[2 * kPart], 7);
+    EXPECT_EQ(memory[3 * kPart - 1], 7);
+    OK(cuMemFree(device));
+    OK(cuMemFreeHost(memory));
+  }
+}
+
+// What is under way when a context ends uses what belongs to the context.
+TEST_F(HostMemoryTest, AContextEndsBehindAFunctionThatUsesItsMemory) {
+  CUcontext other = nullptr;
+  CUstream stream = nullptr;
+  struct Shared {
+    uint32_t* memory = nullptr;
+    std::atomic<uint32_t> seen{0};
+  } shared;
+  CUmodule module = nullptr;
+  CUfunction add = nullptr;
+  OK(cuCtxCreate(&other, nullptr, 0, 0));
+  OK(cuModuleLoadData(&module, kKernels));
+  OK(cuModuleGetFunction(&add, module, "add"));
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  OK(cuMemHostAlloc(reinterpret_cast<void**>(&shared.memory), 4096, 0));
+  *shared.memory = 1;
+  uint32_t n = 1, value = 5;
+  void* parameters[] = {&shared.memory, &n, &value};
+  OK(cuLaunchKernel(add, 1, 1, 1, 32, 1, 1, 0, stream, parameters, nullptr));
+  OK(cuLaunchHostFunc(
+      stream,
+      [](void* user) {
+        auto* ours = static_cast<Shared*>(user);
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        ours->seen = *ours->memory;
+      },
+      &shared));
+  OK(cuCtxDestroy(other));
+  EXPECT_EQ(shared.seen, 6u);
+  OK(cuCtxSetCurrent(context_));
+}
+
 }  // namespace
 }  // namespace causeway::driver_test

@@ -299,7 +299,7 @@ TEST_F(LaunchTest, AsBeforeCuda4) {
   EXPECT_EQ(cuFuncSetBlockShape(add_, 32, 1, 1), CUDA_SUCCESS);
   EXPECT_EQ(cuFuncSetSharedSize(add_, 256), CUDA_SUCCESS);
   EXPECT_EQ(cuParamSetv(add_, 0, &data_, sizeof data_), CUDA_SUCCESS);
-  EXPECT_EQ(cuParamSetv(add_, 0, nullptr, 0), CUDA_SUCCESS);
+  EXPECT_EQ(cuParamSetv(add_, 0, nullptr, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuParamSeti(add_, 8, 2), CUDA_SUCCESS);
   EXPECT_EQ(cuParamSeti(add_, 12, 3), CUDA_SUCCESS);
   EXPECT_EQ(cuParamSetSize(add_, 16), CUDA_SUCCESS);

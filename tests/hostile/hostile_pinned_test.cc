@@ -92,6 +92,7 @@ TEST_F(HostilePinned, SizesThatNoProgramHas) {
   for (const uint64_t address :
        {uint64_t{0}, uint64_t{4096}, (uint64_t{1} << 47) - 4096, ~uint64_t{0} - 4095})
     EXPECT_NE(Register(address, kBlock).result, CUDA_SUCCESS) << address;
+  EXPECT_EQ(Register(kFree, (uint64_t{4} << 30) + 1).result, CUDA_ERROR_OUT_OF_MEMORY);
   ASSERT_TRUE(Register(kFree, kBlock, 0x7fff0001, 0).ok()) << "its place in a region means nothing here";
   EXPECT_EQ(Register(kFree + 4096, 1).result, CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
   EXPECT_EQ(guest_.HowItEnded(), "");

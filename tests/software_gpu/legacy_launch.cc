@@ -108,6 +108,7 @@ CUresult cuParamSetf(CUfunction hfunc, int offset, float value) {
   return SetBytes(__func__, hfunc, offset, &value, sizeof value);
 }
 CUresult cuParamSetv(CUfunction hfunc, int offset, void* ptr, unsigned int numbytes) {
+  if (ptr == nullptr) return CUDA_ERROR_INVALID_VALUE;  // also of no bytes, on an H200
   return SetBytes(__func__, hfunc, offset, ptr, numbytes);
 }
 

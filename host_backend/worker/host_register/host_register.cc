@@ -40,12 +40,14 @@ Window PagesOf(const RegisterBody& body) {
 
 bool HostRanges::MayRegister(const RegisterBody& body) {
   const bool shares = session_.shares_memory();
+  // What the limit refuses a program may ask for.
+  constexpr uint64_t kMostAsked = uint64_t{1} << 47;
   if (shares && !arenas_.agreed()) {
     session_.Violation("it registers memory before it has agreed on addresses");
     return false;
   }
   const RegionView& region = arenas_.region();
-  const bool plausible = IsPlausible(body, shares ? region.bytes : kMostOwnBytes);
+  const bool plausible = IsPlausible(body, shares ? region.bytes : kMostAsked);
   const Window pages = plausible ? PagesOf(body) : Window{0, 0};
   const Window slices = shares ? arenas_.SlicesAt(0, region.bytes) : Window{0, 0};
   if (pages.end != 0 && (pages.end <= slices.begin || pages.begin >= slices.end)) return true;

@@ -124,9 +124,11 @@ CUresult CopyPieces(Session& session, Request& request, auto copy_piece, auto co
   std::byte* at = request.bulk.data();
   for (uint32_t i = 0; i < copy.count && result == CUDA_SUCCESS; ++i) {
     const ManagedPiece& piece = copy.piece[i];
-    const HostSpan pinned =
-        copy.by_driver ? HostSpan() : session.part<Arenas>().ResolveAddress(piece.address, piece.bytes);
+    HostSpan pinned;
+    if (!copy.by_driver && !session.shares_memory())
+      pinned = session.part<Arenas>().ResolveAddress(piece.address, piece.bytes);
     if (pinned) {
+      if (stream) result = stream->Settle(result);  // what comes before it in the message is there before it
       copy_pinned(pinned, at);
     } else {
       if (!stream) result = stream.emplace(copy).result();
