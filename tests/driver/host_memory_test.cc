@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tests/driver/driver_test.h"
+#include "tests/yield_until.h"
 
 namespace causeway::driver_test {
 namespace {
@@ -254,7 +255,7 @@ TEST_F(HostMemoryTest, GivenToAKernelWhileAnotherThreadCopies) {
         copied = true;
       }
     });
-    while (!copied) std::this_thread::yield();
+    test::YieldUntil([&] { return copied.load(); });
     auto* number = reinterpret_cast<uint32_t*>(memory);
     uint32_t n = 1, value = 5;
     *number = 1;
