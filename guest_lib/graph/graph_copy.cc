@@ -48,8 +48,8 @@ struct Kept {
   uint64_t bytes;
   Object* context;
 };
-Mutex<Lock::kStagedCopiesKept> kept_mutex;
-auto& kept = *new std::vector<Kept>;  // never destroyed
+Mutex<Lock::kStagedCopiesKept> unused_mutex;
+auto& unused_staging = *new std::vector<Kept>;  // never destroyed
 
 bool IsReached(const Kept& buffer) {
   PrivateHost block;
@@ -59,8 +59,8 @@ bool IsReached(const Kept& buffer) {
 
 // One that is large enough and not much larger. Those whose context has ended go. Null: none.
 void* TakeKept(uint64_t bytes, const Object* context) {
-  const std::lock_guard lock(kept_mutex);
-  std::erase_if(kept, [](const Kept& buffer) {
+  const std::lock_guard lock(unused_mutex);
+  std::erase_if(unused_staging, [](const Kept& buffer) {
     const bool gone = !IsReached(buffer);
     if (gone) FreePrivateHost(buffer.memory);
     return gone;
@@ -69,10 +69,10 @@ void* TakeKept(uint64_t bytes, const Object* context) {
     return buffer.context == context && buffer.bytes >= bytes &&
            buffer.bytes / 4 <= std::max(bytes, kPrivateHostGranule);
   };
-  const auto found = std::find_if(kept.begin(), kept.end(), fits);
-  if (found == kept.end()) return nullptr;
+  const auto found = std::find_if(unused_staging.begin(), unused_staging.end(), fits);
+  if (found == unused_staging.end()) return nullptr;
   void* memory = found->memory;
-  kept.erase(found);
+  unused_staging.erase(found);
   return memory;
 }
 
@@ -99,8 +99,8 @@ void FreeStaging(void* staging) {
   }
   PrivateHost block;
   if (!FindPrivateHost(reinterpret_cast<uint64_t>(staging), &block)) return;
-  const std::lock_guard lock(kept_mutex);
-  kept.push_back({staging, block.host.bytes, block.host.context});
+  const std::lock_guard lock(unused_mutex);
+  unused_staging.push_back({staging, block.host.bytes, block.host.context});
 }
 
 // Staging buffers whose copies are gone. The next call frees them: the callback that tells of it cannot.

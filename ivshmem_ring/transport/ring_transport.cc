@@ -385,11 +385,11 @@ void RingServer::HandedMain() {
   main_.Release(kHeldBytes);
 }
 
-bool RingServer::MainReady() {
+[[gnu::hot]] bool RingServer::MainReady() {
   return stop_.load(std::memory_order_acquire) || main_.Ready();
 }
 
-ReceiveStatus RingServer::ReceiveRequest(uint32_t index, std::span<const std::byte>* record) {
+[[gnu::hot]] ReceiveStatus RingServer::ReceiveRequest(uint32_t index, std::span<const std::byte>* record) {
   Channel& channel = At(index);
   if (!std::exchange(channel.open, true)) {
     // Only threads of this side write it. partner: the daemon's Region::WakeSleepers
@@ -415,11 +415,11 @@ bool RingServer::RequestReady(uint32_t index) {
   return stop_.load(std::memory_order_acquire) || At(index).requests.Ready();
 }
 
-void RingServer::DoneRequest(uint32_t index) {
+[[gnu::hot]] void RingServer::DoneRequest(uint32_t index) {
   At(index).requests.Release();
 }
 
-std::byte* RingServer::ReserveReply(uint32_t index, size_t bytes) {
+[[gnu::hot]] std::byte* RingServer::ReserveReply(uint32_t index, size_t bytes) {
   Channel& channel = At(index);
   channel.done = FlightTicks();  // not later: nothing comes between the stores that are the reply
   std::byte* reserved = channel.replies.Reserve(bytes);
@@ -433,7 +433,7 @@ std::byte* RingServer::ReserveReply(uint32_t index, size_t bytes) {
   return reserved;
 }
 
-void RingServer::PublishReply(uint32_t index, size_t bytes) {
+[[gnu::hot]] void RingServer::PublishReply(uint32_t index, size_t bytes) {
   Channel& channel = At(index);
   channel.replies.Publish(bytes);
   Wake(host_->channel[index].reply_tail, guest_->channel[index].waiting, wakes_guest_, options_.bell);
@@ -446,7 +446,7 @@ void RingServer::PostAsyncError(uint32_t result) {
   StoreRelease(host_->async_error, count << 32 | result);  // partner: RingClient::AsyncError
 }
 
-std::span<std::byte> RingServer::BulkOf(uint32_t, const RecordHeader& header) {
+[[gnu::hot]] std::span<std::byte> RingServer::BulkOf(uint32_t, const RecordHeader& header) {
   if (header.bulk_bytes == 0 || header.bulk_bytes > kBulkBytes) return {};
   std::byte* bytes = options_.resolve(header.bulk_offset, header.bulk_bytes);
   if (bytes == nullptr) return {};

@@ -128,10 +128,10 @@ class Bench(unittest.TestCase):
         self.assertGreaterEqual(self.bench("--transport", "tcp", "--tls").returncode, 100)
 
     def test_what_fails_is_named(self):
-        # Over TCP no memory is mapped.
-        answer = self.bench("--tcp", "--rounds", "1", "--only", "mapped_*")
+        answer = self.bench("--tcp", "--rounds", "1", "--only", "mapped_*", SOFTWARE_GPU_FAIL="cuMemHostAlloc:1:2")
         self.assertEqual(answer.returncode, 3, answer.stdout + answer.stderr)
-        self.assertIn("kernel reads mapped pinned memory, causeway: error 801", answer.stdout)
+        self.assertIn("kernel reads mapped pinned memory, native: error 2", answer.stdout)
+        self.assertNotIn("causeway: error", answer.stdout)
 
 
 if __name__ == "__main__":

@@ -265,8 +265,8 @@ TEST_F(LinkerTest, TextAsAnObject) {
   CUlinkState link = nullptr;
   OK(cuLinkCreate(0, nullptr, nullptr, &link));
   char text[8192] = "no image, and no PTX either";
-  EXPECT_EQ(cuLinkAddData(link, CU_JIT_INPUT_OBJECT, text, sizeof text, "text", 0, nullptr, nullptr),
-            CUDA_ERROR_UNKNOWN);
+  for (const CUjitInputType type : {CU_JIT_INPUT_OBJECT, CU_JIT_INPUT_LIBRARY})
+    EXPECT_EQ(cuLinkAddData(link, type, text, sizeof text, "text", 0, nullptr, nullptr), CUDA_ERROR_UNKNOWN);
   OK(cuLinkDestroy(link));
 }
 

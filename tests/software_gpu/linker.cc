@@ -52,7 +52,7 @@ CUresult Add(CUlinkState state, CUjitInputType type, const void* data, size_t by
     error = "the software GPU links PTX and fatbins only";
     result = CUDA_ERROR_INVALID_IMAGE;
   }
-  if (result != CUDA_SUCCESS && type == CU_JIT_INPUT_OBJECT)
+  if (result != CUDA_SUCCESS && (type == CU_JIT_INPUT_OBJECT || type == CU_JIT_INPUT_LIBRARY))
     result = CUDA_ERROR_UNKNOWN;  // as NVIDIA's driver
   if (result == CUDA_SUCCESS && !Compiles(ptx, &error)) result = CUDA_ERROR_INVALID_PTX;
   if (result == CUDA_SUCCESS) {

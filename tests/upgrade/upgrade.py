@@ -13,6 +13,7 @@ opened then may be refused.
 
 import argparse
 import contextlib
+import contextlib
 import json
 import os
 import pathlib
@@ -204,7 +205,14 @@ def upgrade(host):
 
 def restart(host):
     host.daemon.send_signal(signal.SIGUSR1)
-    if host.daemon.wait(LIMIT_S) != 0:
+    try:
+        left = host.daemon.wait(LIMIT_S) == 0
+    except subprocess.TimeoutExpired:
+        left = False
+        for name in "status", "wchan", "stack":
+            with contextlib.suppress(OSError):
+                print(f"upgrade: {name} of the daemon:", pathlib.Path(f"/proc/{host.daemon.pid}/{name}").read_text(), file=sys.stderr)
+    if not left:
         sys.exit("upgrade: a daemon did not leave\n" + host.log_tail())
     host.start()
 

@@ -306,6 +306,7 @@ CUresult ModuleUnload(CUmodule module) {
 
 CUresult GetInfo(size_t* free, size_t* total) {
   const CUresult result = Counted::own<&Driver::cuMemGetInfo_v2>(free, total);
+  if (TheAccounting().limit_bytes() == 0) return result;
   CUdevice device = 0;
   if (result == CUDA_SUCCESS && TheDriver().cuCtxGetDevice(&device) == CUDA_SUCCESS)
     TheAccounting().LimitInfo(device, free, total);

@@ -96,6 +96,7 @@ CUresult RefusalOf(CUjitInputType type) {
     case CU_JIT_INPUT_PTX:
       return CUDA_ERROR_INVALID_PTX;
     case CU_JIT_INPUT_OBJECT:
+    case CU_JIT_INPUT_LIBRARY:
       return CUDA_ERROR_UNKNOWN;
     default:
       return CUDA_ERROR_INVALID_IMAGE;

@@ -62,7 +62,8 @@ void Channels::Open(uint32_t channel) {
   }
 }
 
-bool Channels::PutReply(uint32_t channel, const RecordHeader& reply, std::span<const std::byte> body) {
+[[gnu::hot]] bool Channels::PutReply(uint32_t channel, const RecordHeader& reply,
+                                     std::span<const std::byte> body) {
   std::byte* space = transport_.ReserveReply(channel, sizeof reply + body.size());
   if (space == nullptr) return false;
   PutHeader(space, reply);
@@ -73,7 +74,7 @@ bool Channels::PutReply(uint32_t channel, const RecordHeader& reply, std::span<c
 // Tells the guest to fetch what kernels have printed and the driver has logged. Looking costs system calls,
 // which is more than a message. Kernels print only where the guest says that they may; a failed assertion is
 // an error; what else the driver writes may come some milliseconds later.
-void Channels::NoteText(RecordHeader* reply) {
+[[gnu::hot]] void Channels::NoteText(RecordHeader* reply) {
   const auto op = static_cast<Op>(reply->op);
   if (op == Op::kFetchOutput) return;
   const bool expected = (reply->flags & kMayPrint) != 0 || reply->result != CUDA_SUCCESS;
@@ -96,7 +97,7 @@ bool Channels::SendDeferred(uint32_t channel, DeferredReplies& replies, bool all
   return true;
 }
 
-void Channels::Serve(uint32_t channel) {
+[[gnu::hot]] void Channels::Serve(uint32_t channel) {
   prctl(PR_SET_NAME, ("channel-" + std::to_string(channel)).c_str());
   // Not gone with this thread: a copy into it may still be under way when the session ends.
   std::vector<std::byte>& body = reply_bodies_[channel];

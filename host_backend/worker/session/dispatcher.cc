@@ -192,7 +192,7 @@ CUresult Dispatcher::TakePostedResult(uint64_t sequence) {
 
 // A channel request runs only after everything its process posted before it. A number that no guest can have
 // reached would make this wait for ever.
-bool Dispatcher::WaitFor(const RecordHeader& request) {
+[[gnu::hot]] bool Dispatcher::WaitFor(const RecordHeader& request) {
   constexpr uint64_t kMostInFlight = uint64_t{1} << 20;  // far more than rings and sockets hold
   const uint64_t sequence = request.main_sequence;
   const uint64_t dispatched = dispatched_.load(std::memory_order_acquire);  // partner: Run

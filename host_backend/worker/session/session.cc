@@ -36,7 +36,7 @@ std::string Session::reason() {
   return reason_;
 }
 
-// What is `gnu::hot`, here and elsewhere, is what each launch passes: the linker lays it side by side, in fewer pages
+// What is `gnu::hot`, here and elsewhere, is what each launch or each waiting call passes: the linker lays it side by side, in fewer pages
 // and cache lines than the driver has driven out in between.
 [[gnu::hot]] CUresult Session::Execute(Request& request) {
   objects_.BeginRequest();
