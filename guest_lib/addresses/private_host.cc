@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <mutex>
@@ -109,6 +110,8 @@ CUresult AllocatePrivateHost(void** address, uint64_t bytes, Object* context, ui
   block.host.id = NextId();
   block.host.device_address = block.file >= 0 ? block.host.address : 0;
   blocks[block.host.address] = block;
+  private_begin.store(std::min(private_begin.load(), block.host.address));
+  private_end.store(std::max(private_end.load(), block.host.address + bytes));
   if (block.file >= 0) unreached_blocks.fetch_add(1, std::memory_order_relaxed);
   *address = mapped;
   return CUDA_SUCCESS;

@@ -92,7 +92,7 @@ CUresult cuArray3DGetDescriptor(CUDA_ARRAY3D_DESCRIPTOR_v1*, CUarray array) {
   if (const CUresult result = InitialisedOrError()) return result;
   return array == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_CONTEXT;
 }
-// And here at the reference.
+// The driver looks at the reference first.
 CUresult cuTexRefSetAddress(unsigned int*, CUtexref reference, CUdeviceptr_v1, unsigned int) {
   if (const CUresult result = InitialisedOrError()) return result;
   return reference == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_CONTEXT;

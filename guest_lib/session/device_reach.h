@@ -14,6 +14,9 @@ namespace causeway::guest {
 
 // How many blocks of pinned memory the device does not reach. Lock-free: it is asked with each launch.
 inline std::atomic<uint32_t> unreached_blocks{0};
+// Where blocks lie or lay: from the first byte of any to the end of any. Device memory lies elsewhere, and so do numbers that are
+// no addresses, so that nearly all words of a kernel's parameters need no look at the blocks.
+inline std::atomic<uint64_t> private_begin{UINT64_MAX}, private_end{0};
 // Lets the device reach the block that holds the address, if one does. Set while the library is loaded.
 using ReachHook = void (*)(uint64_t address);
 inline constinit ReachHook reach_pinned = nullptr;
@@ -22,7 +25,10 @@ inline constinit ReachHook reach_pinned = nullptr;
 // might hold while they wait for the host.
 inline void NameOnDevice(uint64_t address) {
   // partner: NoteReached in private_host.cc. Who sees that another thread was faster also sees that pages are watched.
-  if (unreached_blocks.load(std::memory_order_acquire) != 0) [[unlikely]]
+  if (unreached_blocks.load(std::memory_order_acquire) == 0) [[likely]]
+    return;
+  if (address >= private_begin.load(std::memory_order_relaxed) &&
+      address <= private_end.load(std::memory_order_relaxed))
     reach_pinned(address);
 }
 

@@ -192,6 +192,11 @@ bool Lanes::AwaitRecord(Lane& lane, std::span<const std::byte>* record) {
 }
 
 void Lanes::Run(Lane& lane) {
+  Serve(lane);
+  if (idle_) idle_();
+}
+
+void Lanes::Serve(Lane& lane) {
   while (!stop_.load(std::memory_order_acquire)) {
     std::span<const std::byte> record;
     if (lane.out.Next(&record) == RingConsumer::Status::kRecord) {

@@ -32,7 +32,8 @@ class Lanes {
   static constexpr size_t kMaxRecordBytes = 8u << 10;  // a larger one is the dispatcher's
   using Execute = std::function<void(std::span<const std::byte> record)>;
 
-  // `most` threads, made when they are needed; below 2: none. Each runs `execute`, and `idle` before it waits for more.
+  // `most` threads, made when they are needed; below 2: none. Each runs `execute`, and `idle` before it waits for more and
+  // at its end.
   Lanes(uint32_t most, Execute execute, std::function<void()> idle = {});
   ~Lanes();
   Lanes(const Lanes&) = delete;
@@ -125,6 +126,7 @@ class Lanes {
   };
 
   void Run(Lane& lane);
+  void Serve(Lane& lane);
   bool AwaitRecord(Lane& lane, std::span<const std::byte>* record);  // false: stopped
   static constexpr uint32_t kLaneBits = 8;
   static uint64_t Pack(const Use& use);
