@@ -267,7 +267,6 @@ const StagedCopy* StagedCopyOf(CUgraphNode node) {
 }  // namespace
 
 bool NeedsStaging(const CUDA_MEMCPY3D& box) {
-  NameOnDevice(box);
   return SideOf(box, true).pageable || SideOf(box, false).pageable;
 }
 
@@ -372,6 +371,7 @@ MaybeResult CaptureLinearCopy(CUstream stream, CUdeviceptr to, CUdeviceptr from,
   box.dstHost = to_device ? nullptr : reinterpret_cast<void*>(to);
   box.WidthInBytes = bytes;
   box.Height = box.Depth = 1;
+  NameOnDevice(box);
   if (!NeedsStaging(box)) return {};
   bool captured = false;
   const CUresult result = CaptureCopy(stream, box, &captured);

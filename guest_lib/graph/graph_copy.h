@@ -12,10 +12,12 @@
 
 namespace causeway::guest {
 
-// Whether a copy needs such a node, because one side is ordinary memory.
+// Whether a copy needs such a node, because one side is ordinary memory. Pinned memory that the device does not reach counts as
+// ordinary; the caller has the device reach it before it asks (NameOnDevice in memory.h).
 bool NeedsStaging(const CUDA_MEMCPY3D& box);
 
-// Adds such a node. CUDA_ERROR_NOT_SUPPORTED over TCP, where the device reaches no pinned memory.
+// Adds such a node. CUDA_ERROR_NOT_SUPPORTED: the session shares no memory, and the device cannot reach pinned memory of this
+// process, which the staging buffer would be.
 CUresult AddStagedCopy(CUgraphNode* node, CUgraph graph, const Dependencies& dependencies,
                        const CUDA_MEMCPY3D& box, CUcontext context);
 // Whether the node is such a copy. *given and *context are the parameters as the program gave them.

@@ -7,6 +7,7 @@
 #include "guest_lib/graph/graph_node.h"
 #include "guest_lib/graph/graph_objects.h"
 #include "guest_lib/graph/host_nodes.h"
+#include "guest_lib/memory/memory.h"
 #include "guest_lib/stream/remote.h"
 
 namespace causeway::guest {
@@ -44,6 +45,14 @@ CUgraphNodeParams Widen(const CUDA_BATCH_MEM_OP_NODE_PARAMS& batch) {
   return params;
 }
 
+// Whether the node copies from or to ordinary memory. Pinned memory that the copy names is not: the device reaches it from here
+// on, before the node is sent.
+bool CopiesOrdinaryMemory(const CUgraphNodeParams& params) {
+  if (params.type != CU_GRAPH_NODE_TYPE_MEMCPY) return false;
+  NameOnDevice(params.memcpy.copyParams);
+  return NeedsStaging(params.memcpy.copyParams);
+}
+
 // A node of any type: those that call back or touch ordinary memory need more than a message.
 CUresult AddAny(NodeForm form, CUgraphNode* node, CUgraph graph, const Dependencies& dependencies,
                 CUgraphNodeParams* params) {
@@ -51,7 +60,7 @@ CUresult AddAny(NodeForm form, CUgraphNode* node, CUgraph graph, const Dependenc
   if (node == nullptr || params == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (params->type == CU_GRAPH_NODE_TYPE_HOST)
     return AddHostNode(form, node, graph, dependencies, params->host.fn, params->host.userData);
-  if (params->type == CU_GRAPH_NODE_TYPE_MEMCPY && NeedsStaging(params->memcpy.copyParams))
+  if (CopiesOrdinaryMemory(*params))
     return AddStagedCopy(node, graph, dependencies, params->memcpy.copyParams, params->memcpy.copyCtx);
   return AddNode(form, node, graph, dependencies, params);
 }
@@ -61,8 +70,8 @@ CUresult SetAny(NodeForm form, CUgraphExec exec, CUgraphNode node, const CUgraph
   if (params.type == CU_GRAPH_NODE_TYPE_HOST) return SetHostNode(form, exec, node, params);
   if (params.type == CU_GRAPH_NODE_TYPE_MEMCPY && IsStagedCopy(node))
     return SetStagedCopy(exec, node, params.memcpy.copyParams, params.memcpy.copyCtx);
+  const bool is_staged = CopiesOrdinaryMemory(params);
   const CUresult result = SetNode(form, exec, node, params);
-  const bool is_staged = params.type == CU_GRAPH_NODE_TYPE_MEMCPY && NeedsStaging(params.memcpy.copyParams);
   return result == CUDA_ERROR_NOT_SUPPORTED && is_staged ? RefusedCopy(node, params.memcpy.copyParams)
                                                          : result;
 }

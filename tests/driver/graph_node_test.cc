@@ -191,6 +191,35 @@ TEST_F(GraphNodeTest, CopyBetweenDeviceMemories) {
   EXPECT_EQ(cuGraphAddMemcpyNode(&node, graph_, nullptr, 0, nullptr, context_), CUDA_ERROR_INVALID_VALUE);
 }
 
+// No call before has named the pinned memory.
+TEST_F(GraphNodeTest, CopyIsChangedToPinnedMemory) {
+  CUDA_MEMCPY3D copy{};
+  copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+  copy.srcDevice = words_ + 8;
+  copy.dstDevice = words_;
+  copy.WidthInBytes = 4;
+  copy.Height = copy.Depth = 1;
+  CUgraphNode node = nullptr;
+  OK(cuGraphAddMemcpyNode(&node, graph_, nullptr, 0, &copy, context_));
+  const CUgraphExec exec = Instantiate(graph_);
+  unsigned* host[2] = {};
+  for (unsigned i = 0; i < 2; ++i) {
+    OK(cuMemHostAlloc(reinterpret_cast<void**>(&host[i]), 4, 0));
+    *host[i] = 51 + i;
+  }
+  copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+  copy.srcHost = host[0];
+  OK(cuGraphExecMemcpyNodeSetParams(exec, node, &copy, context_));
+  Launch(exec);
+  EXPECT_EQ(Word(0), 51u);
+  copy.srcHost = host[1];
+  OK(cuGraphMemcpyNodeSetParams(node, &copy));
+  Run(graph_);
+  EXPECT_EQ(Word(0), 52u);
+  OK(cuGraphExecDestroy(exec));
+  for (unsigned* each : host) OK(cuMemFreeHost(each));
+}
+
 TEST_F(GraphNodeTest, CopyWithPinnedMemory) {
   unsigned* host = nullptr;
   OK(cuMemHostAlloc(reinterpret_cast<void**>(&host), kWords * 4, 0));
