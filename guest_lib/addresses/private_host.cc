@@ -53,6 +53,10 @@ bool GrowFile(uint64_t bytes) {
   return file >= 0 && ftruncate(file, static_cast<off_t>(file_end + bytes)) == 0;
 }
 
+uint64_t GranuleCeiling(uint64_t address) {
+  return (address + kPrivateHostGranule - 1) & ~(kPrivateHostGranule - 1);
+}
+
 // Maps what is reserved. The caller holds the mutex.
 void* MapBlock(PrivateHost* block) {
   constexpr int kAccess = PROT_READ | PROT_WRITE;
@@ -60,7 +64,7 @@ void* MapBlock(PrivateHost* block) {
   void* reserved = mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (reserved == MAP_FAILED) return reserved;
   const auto begin = reinterpret_cast<uint64_t>(reserved);
-  const uint64_t at = (begin + kPrivateHostGranule - 1) & ~(kPrivateHostGranule - 1);
+  const uint64_t at = GranuleCeiling(begin);
   const auto unmap = [](uint64_t from, uint64_t to) {
     if (from < to) munmap(reinterpret_cast<void*>(from), to - from);
   };
@@ -101,7 +105,7 @@ void NoteReached(PrivateHost* block) {
 CUresult AllocatePrivateHost(void** address, uint64_t bytes, Object* context, uint32_t flags, HostKind kind) {
   if (bytes > UINT64_MAX - kPrivateHostGranule) return CUDA_ERROR_OUT_OF_MEMORY;
   PrivateHost block;
-  block.reserved = (bytes + kPrivateHostGranule - 1) & ~(kPrivateHostGranule - 1);
+  block.reserved = GranuleCeiling(bytes);
   const std::lock_guard lock(mutex);
   void* mapped = MapBlock(&block);
   if (mapped == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;

@@ -17,6 +17,12 @@ CUresult NoOldContext() {
   return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_CONTEXT;
 }
 
+// Of calls for which the driver looks at the object before it looks at the context.
+CUresult NeedOldContextOf(const void* object) {
+  if (const CUresult result = InitialisedOrError()) return result;
+  return object == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_CONTEXT;
+}
+
 }  // namespace
 
 extern "C" {
@@ -83,19 +89,14 @@ NEEDS_OLD_CONTEXT(cuArray3DCreate, CUarray*, const CUDA_ARRAY3D_DESCRIPTOR_v1*)
 NEEDS_OLD_CONTEXT(cuTexRefSetAddress2D, CUtexref, const CUDA_ARRAY_DESCRIPTOR_v1*, CUdeviceptr_v1,
                   unsigned int)
 NEEDS_OLD_CONTEXT(cuTexRefGetAddress, CUdeviceptr_v1*, CUtexref)
-// The driver looks at the array first.
 CUresult cuArrayGetDescriptor(CUDA_ARRAY_DESCRIPTOR_v1*, CUarray array) {
-  if (const CUresult result = InitialisedOrError()) return result;
-  return array == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_CONTEXT;
+  return NeedOldContextOf(array);
 }
 CUresult cuArray3DGetDescriptor(CUDA_ARRAY3D_DESCRIPTOR_v1*, CUarray array) {
-  if (const CUresult result = InitialisedOrError()) return result;
-  return array == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_CONTEXT;
+  return NeedOldContextOf(array);
 }
-// The driver looks at the reference first.
 CUresult cuTexRefSetAddress(unsigned int*, CUtexref reference, CUdeviceptr_v1, unsigned int) {
-  if (const CUresult result = InitialisedOrError()) return result;
-  return reference == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_CONTEXT;
+  return NeedOldContextOf(reference);
 }
 // The driver looks at captures first.
 CUresult cuMemFree(CUdeviceptr_v1) {

@@ -85,10 +85,9 @@ CUresult AllocateStaging(uint64_t bytes, Object* context, void** staging) {
   if ((*staging = TakeKept(bytes, context)) != nullptr) return CUDA_SUCCESS;
   if (const CUresult result = AllocatePrivateHost(staging, bytes, context, 0, HostKind::kInternal))
     return result;
-  const MaybeResult result = ReachPinned(reinterpret_cast<uint64_t>(*staging));
-  if (result && *result == CUDA_SUCCESS) return CUDA_SUCCESS;
-  FreePrivateHost(*staging);
-  return result ? *result : CUDA_ERROR_NOT_SUPPORTED;
+  const CUresult result = ReachPinned(reinterpret_cast<uint64_t>(*staging));
+  if (result != CUDA_SUCCESS) FreePrivateHost(*staging);
+  return result;
 }
 
 void FreeStaging(void* staging) {

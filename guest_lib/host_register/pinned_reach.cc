@@ -21,19 +21,20 @@ namespace {
 // One block at a time, with its messages: whoever names it as well waits until the device reaches it.
 Mutex<Lock::kPinnedReach> mutex;
 
-// The context of the block, whatever is current: pages on the host end with that.
-class InContextOf {
+// While an object of this class lives, the calling thread's current context is the one that the block belongs to, whichever was
+// before, because the host ties a registration to the context in which it was made.
+class InContext {
  public:
-  explicit InContextOf(const HostAllocation& host) { ThisThread().contexts.push_back(host.context); }
-  ~InContextOf() { ThisThread().contexts.pop_back(); }
-  InContextOf(const InContextOf&) = delete;
-  InContextOf& operator=(const InContextOf&) = delete;
+  explicit InContext(Object* context) { ThisThread().contexts.push_back(context); }
+  ~InContext() { ThisThread().contexts.pop_back(); }
+  InContext(const InContext&) = delete;
+  InContext& operator=(const InContext&) = delete;
 };
 
 CUresult Reach(const PrivateHost& block) {
   if (block.file < 0) return CUDA_ERROR_NOT_SUPPORTED;
   if (!AwaitPrivateHostLoans(block.host.address)) return CUDA_ERROR_NOT_READY;
-  const InContextOf context(block.host);
+  const InContext context(block.host.context);
   const RelaxedCaptures relaxed;  // the driver registers memory, beside whatever is captured
   const RegisterBody body{.address = block.host.address,
                           .bytes = block.reserved,
@@ -65,28 +66,27 @@ bool Close(const PrivateHost& block) {
 // another thread names.
 void Leave(const PrivateHost& block) {
   ForgetMigrating(block.host.address);
-  const InContextOf context(block.host);
+  const InContext context(block.host.context);
   SendUnregister(block.host.address, [] {});
 }
 
 [[gnu::constructor]] void SetHook() {
   reach_pinned = [](uint64_t address) {
-    const MaybeResult result = ReachPinned(address);
+    const CUresult result = ReachPinned(address);
     static std::atomic<bool> said{false};
-    if (result && *result != CUDA_SUCCESS && !said.exchange(true))
-      Complain("the device cannot reach pinned memory of this process (error " + std::to_string(*result) +
-               ")");
+    if (result != CUDA_SUCCESS && !said.exchange(true))
+      Complain("the device cannot reach pinned memory of this process (error " + std::to_string(result) + ")");
   };
 }
 
 }  // namespace
 
-MaybeResult ReachPinned(uint64_t address) {
+CUresult ReachPinned(uint64_t address) {
   PrivateHost block;
-  if (!FindPrivateHost(address, &block, true)) return {};
+  if (!FindPrivateHost(address, &block, true)) return CUDA_SUCCESS;
   if (!block.reached) {
     const std::lock_guard lock(mutex);
-    if (!FindPrivateHost(address, &block, true)) return {};
+    if (!FindPrivateHost(address, &block, true)) return CUDA_SUCCESS;
     if (!block.reached) {
       const CUresult result = Reach(block);
       if (!MayComeRight(result))
@@ -122,7 +122,7 @@ void LeavePinnedOf(Object* context) {
   if (reached.empty()) return;
   {
     // What is under way may still look at them, a function of the program's too: the end of a context waits for it.
-    const InContextOf current(reached.front().host);
+    const InContext current(context);
     DrainDevice();
   }
   for (const PrivateHost& block : reached) Leave(block);

@@ -9,7 +9,6 @@
 // noticed: such a kernel fails with an illegal address (docs/remote.md).
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
-#include "ivshmem_ring/protocol/maybe_result.h"
 
 #include <cstdint>
 
@@ -19,9 +18,9 @@ struct Object;
 
 // These send messages and wait for the answers; any thread, without a lock of this library's held.
 
-// Lets the device reach the block that holds the address, or ends there. Nothing: there is none. CUDA_ERROR_NOT_SUPPORTED: it
-// cannot. CUDA_ERROR_NOT_READY: for ten seconds a copy of another thread has not ended that uses the block.
-MaybeResult ReachPinned(uint64_t address);
+// Lets the device reach the block that holds the address, or ends there; there need not be one. CUDA_ERROR_NOT_SUPPORTED: the
+// device cannot reach it. CUDA_ERROR_NOT_READY: for ten seconds a copy of another thread that uses the block has not ended.
+CUresult ReachPinned(uint64_t address);
 // Frees a block. No work that uses it is under way any more. CUDA_ERROR_INVALID_VALUE if none begins there.
 CUresult FreePinned(uint64_t address);
 // The device's reach of all blocks of a context that is about to end, whose work is waited for, and the blocks once it has

@@ -166,8 +166,7 @@ CUresult CheckDeviceRange(CUdeviceptr address, uint64_t bytes, bool* known) {
     }
   } else if (FindHost(address, &host) && host.device_address != 0) {
     if (unreached_blocks.load(std::memory_order_acquire) != 0) {
-      const MaybeResult reached = ReachPinned(address);
-      if (reached && *reached != CUDA_SUCCESS) return *reached;
+      if (const CUresult result = ReachPinned(address)) return result;
     }
     start = host.address;
     size = host.bytes;
@@ -433,8 +432,7 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* host, unsigned 
   if (!FindHost(address, &allocation) || allocation.kind == HostKind::kManaged)
     return CUDA_ERROR_INVALID_VALUE;
   if (allocation.device_address == 0) return CUDA_ERROR_NOT_SUPPORTED;  // TCP: kernels cannot reach it
-  const MaybeResult reached = ReachPinned(address);
-  if (reached && *reached != CUDA_SUCCESS) return *reached;
+  if (const CUresult result = ReachPinned(address)) return result;
   *device = allocation.device_address + (address - allocation.address);
   return CUDA_SUCCESS;
 }
