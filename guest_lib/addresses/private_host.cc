@@ -21,12 +21,13 @@ namespace causeway::guest {
 namespace {
 
 Mutex<Lock::kPrivateHost> mutex;
-ConditionVariable& returned = *new ConditionVariable;  // a loan was
+ConditionVariable& returned = *new ConditionVariable;  // notified when a PrivateHostLoan ends
 auto& blocks = *new std::map<uint64_t, PrivateHost>;   // by address; never destroyed
-int file = -1;                                         // of all blocks, each of which has a part to itself
+int file = -1;  // holds the pages of all blocks, each in a part of its own
 uint64_t file_end = 0;
 
-// What the child allocates lies in a file of its own, and its threads lend nothing.
+// The child makes a new file for what it allocates, because it shares the old one with its parent. Its parent's copies, which may
+// have had loans, do not run in it.
 void InForkedChild() {
   if (file >= 0) close(file);
   file = -1;
@@ -39,13 +40,14 @@ void InForkedChild() {
   mutex.unlock();
 }
 
-// When the library is loaded, before any other part of it: the last to be registered is the first to be called, and others lock
-// what comes before this in the one order of locks.
+// Registers the handlers when the library is loaded, before its other parts do. The handler that was registered last is called first,
+// and the other handlers take locks that come before this mutex in the order of locks.
 [[gnu::constructor]] void WatchForks() {
   pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); }, InForkedChild);
 }
 
-// The caller holds the mutex. False: no file can be had, or one of that size would end the process (SIGXFSZ).
+// Makes room for so many bytes at the file's end. False: there can be no file, or its new size would end the process by SIGXFSZ. The
+// caller holds the mutex.
 bool GrowFile(uint64_t bytes) {
   rlimit most{};
   if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < file_end + bytes) return false;
@@ -57,7 +59,7 @@ uint64_t GranuleCeiling(uint64_t address) {
   return (address + kPrivateHostGranule - 1) & ~(kPrivateHostGranule - 1);
 }
 
-// Maps what is reserved. The caller holds the mutex.
+// Maps block->reserved bytes at a granule's address, and notes where in the file they lie, if they do. The caller holds the mutex.
 void* MapBlock(PrivateHost* block) {
   constexpr int kAccess = PROT_READ | PROT_WRITE;
   const uint64_t room = block->reserved + kPrivateHostGranule;
@@ -128,7 +130,7 @@ CUresult FreePrivateHost(void* address) {
   PrivateHost& block = found->second;
   NoteReached(&block);
   munmap(address, block.reserved);
-  // The file keeps its length: no other block ever has this part of it.
+  // The file's memory is freed and its length kept, because no other block is ever given this part.
   if (block.file >= 0)
     fallocate(block.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(block.offset),
               static_cast<off_t>(block.reserved));

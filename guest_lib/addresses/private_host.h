@@ -11,28 +11,30 @@
 
 namespace causeway::guest {
 
-// How a block's bytes are laid out: the smallest part of managed memory that is exchanged (managed/areas.h).
+// A block begins at a multiple of this, and its pages end at one: it is the smallest part that managed/areas.h exchanges.
 inline constexpr uint64_t kPrivateHostGranule = 64u << 10;
 
 struct PrivateHost {
   HostAllocation host;
   uint64_t reserved = 0;  // bytes that are mapped from host.address on: whole granules
-  int file = -1;  // where they lie, from `offset` on; -1: in no file, so that no device can reach them
+  int file = -1;  // holds the pages, from `offset` on; -1: they lie in no file, and no device can reach them
   uint64_t offset = 0;
-  bool reached = false;  // by the device, or it was tried in vain, or will be no more
-  bool closed = false;   // to further loans
-  uint32_t lent = 0;     // copies under way that have lent its bytes to the connection (PrivateHostLoan)
+  // The device reaches the block, or never will: it cannot, or the block is being freed.
+  bool reached = false;
+  bool closed = false;  // AwaitPrivateHostLoans was called: there are no further loans
+  uint32_t lent = 0;    // how many PrivateHostLoan of it live
 };
 
-// The context to which the memory belongs, `flags` as cuMemHostAlloc's, and only kept. CUDA_ERROR_OUT_OF_MEMORY if there is
-// none.
+// Allocates a block that belongs to the context. `flags` are cuMemHostAlloc's; they are kept and have no effect here.
+// CUDA_ERROR_OUT_OF_MEMORY: the kernel has no memory of that size.
 CUresult AllocatePrivateHost(void** address, uint64_t bytes, Object* context, uint32_t flags,
                              HostKind kind = HostKind::kPinned);
 // CUDA_ERROR_INVALID_VALUE if no allocation begins there.
 CUresult FreePrivateHost(void* address);
 // The allocation that holds the address; false if there is none.
 bool FindPrivateHost(uint64_t address, HostAllocation* allocation);
-// `at_end`: also the one that ends at the address, which a program may count down from.
+// Copies the block that holds the address; false if there is none. With `at_end` also the block that ends at the address, since a
+// kernel may be given a block's end and count down from it.
 bool FindPrivateHost(uint64_t address, PrivateHost* block, bool at_end = false);
 // Sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of what holds the address. False: there is no such memory.
 bool SetPrivateHostSyncMemops(uint64_t address, bool value);
@@ -41,23 +43,25 @@ void NotePrivateHostReached(uint64_t address, uint64_t device_address);
 // The blocks that belong to that context.
 std::vector<PrivateHost> PrivateHostOf(const Object* context);
 
-// Before the device is let reach a block: no copy lends its bytes to the connection from now on, and those that do have ended.
-// Their pages must not become inaccessible, because the thread that would wait for such a page is the one that the page comes
-// through. False: they have not ended for so long that they may wait for what the caller is about to start.
+// To be called before the device is let reach a block: forbids further loans of it, and waits until those there are have ended.
+// While a loan lives the connection's thread reads and writes the bytes itself. If their pages were taken away it would wait for a
+// page that only it could receive. False: the loans have not ended for ten seconds; their copies may wait for the work that the
+// caller is about to send.
 bool AwaitPrivateHostLoans(uint64_t address);
 
-// While it lives a copy may lend bytes of the program to the connection.
+// A copy's right to have the connection read and write bytes of the program in place, without a staging buffer, for as long as the
+// object lives.
 class PrivateHostLoan {
  public:
   PrivateHostLoan(const void* first, uint64_t bytes);
   ~PrivateHostLoan();
   PrivateHostLoan(const PrivateHostLoan&) = delete;
   PrivateHostLoan& operator=(const PrivateHostLoan&) = delete;
-  // False: the device reaches the memory, or is about to. The copy goes through staging buffers.
+  // False: the device reaches the memory, or is about to, and the copy has to go through staging buffers.
   bool given() const { return given_; }
 
  private:
-  uint64_t block_ = 0;  // 0: the bytes are in none
+  uint64_t block_ = 0;  // the address of the block that holds the bytes; 0 if none does
   bool given_ = true;
 };
 

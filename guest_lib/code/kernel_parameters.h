@@ -45,7 +45,8 @@ struct KernelParameters {
     *bytes = function.parameter_bytes;
     return CUDA_SUCCESS;
   }
-  // Pinned memory among them is the device's from here on. Once SizeFor has found nothing wrong; sends messages.
+  // Lets the device reach the pinned memory that the parameters name. To be called once SizeFor has found nothing wrong; it sends
+  // messages.
   void NameOnDevice(const Function& function) const {
     if (unreached_blocks.load(std::memory_order_relaxed) == 0) [[likely]]
       return;

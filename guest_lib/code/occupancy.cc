@@ -69,7 +69,7 @@ CUresult Answer(const Question& question, T* value, CUfunction handle, Ask ask) 
 }
 
 // The driver's own search (cuda_occupancy.h shows it): from the largest block down in steps of a warp, the
-// first of those with the most threads on a multiprocessor. There is a current context.
+// first of those with the most threads on a multiprocessor. The caller has checked that there is a current context.
 CUresult Search(int* min_grid, int* block, CUfunction function, CUoccupancyB2DSize shared_of_block, int limit,
                 unsigned flags) {
   if (min_grid == nullptr || block == nullptr) return CUDA_ERROR_INVALID_VALUE;

@@ -176,8 +176,8 @@ CUresult CopyLinear(CUdeviceptr device, const void* host, uint64_t bytes, CUstre
   if (bytes == 0 || wrong != CUDA_SUCCESS) return AnswerCopy(wrong, stream, form);
   const auto address = reinterpret_cast<uint64_t>(host);
   const CUdeviceptr to = to_device ? device : address, from = to_device ? address : device;
-  if (form == CopyForm::kAsynchronous && AnyCapture())
-    NameOnDevice(address);  // whoever launches the graph copies it
+  // A captured copy is made at each launch of the graph, without this library, so the device must reach the memory.
+  if (form == CopyForm::kAsynchronous && AnyCapture()) NameOnDevice(address);
   const PointerKind kind = KindOfPointer(address);
   // It is read, or written, when its turn in the stream comes.
   if (kind == PointerKind::kManaged) return CopyOnDevice(to, from, bytes, stream, form);

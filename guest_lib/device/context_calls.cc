@@ -207,7 +207,7 @@ CUresult cuCtxPopCurrent_v2(CUcontext* context) {
   return CUDA_SUCCESS;
 }
 
-// The form of CUDA 2 names no context that cuCtxAttach has given further uses.
+// The form of CUDA 2 answers null in place of a context whose uses cuCtxAttach has counted up, as NVIDIA's library does.
 CUresult cuCtxPopCurrent(CUcontext* context) {
   if (const CUresult result = InitialisedOrError()) return result;
   const Object* current = CurrentContextObject();
@@ -378,7 +378,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   return EndPrimary(device);
 }
 
-// The form before CUDA 11 takes a context that nobody holds for one that is released.
+// The form before CUDA 11 answers that a context which nobody holds was released, as NVIDIA's library does.
 CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
   const CUresult result = cuDevicePrimaryCtxRelease_v2(device);
   return result == CUDA_ERROR_INVALID_CONTEXT ? CUDA_SUCCESS : result;

@@ -57,7 +57,8 @@ CUresult Instantiate(CUgraphExec* exec, CUgraph graph, Instantiation* how) {
   return CUDA_SUCCESS;
 }
 
-// Of the forms that upload nothing. The driver looks at captures before it looks for a graph, which Instantiate may have missed.
+// Instantiates without an upload. The driver looks at captures before it looks at the graph, so where Instantiate has found no graph
+// the answer may still be that a capture forbids the call.
 CUresult InstantiateOnly(CUgraphExec* exec, CUgraph graph, Instantiation* how) {
   const CUresult result = Instantiate(exec, graph, how);
   return result == CUDA_ERROR_INVALID_VALUE ? AnswerBesideCaptures(result, CaptureRule::kUnsafe) : result;
@@ -134,7 +135,7 @@ CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph* graph) {
 
 CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long flags) {
   if (const CUresult result = InitialisedOrError()) return result;
-  // An upload needs the stream that another form names.
+  // An upload needs a stream, and only cuGraphInstantiateWithParams names one.
   if (!OnlyFlags(flags, kInstantiateFlags) || (flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD) != 0)
     return CUDA_ERROR_INVALID_VALUE;
   Instantiation how{InstantiateForm::kWithFlags};

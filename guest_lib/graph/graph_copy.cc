@@ -41,8 +41,8 @@ struct StagedCopy {
   bool to_device = false, from_device = false;
 };
 
-// Staging buffers of sessions that share no memory are pinned memory that the device reaches. The end of that waits for the
-// device, so that what is not used any more waits for the next copy, as long as its context lives.
+// A staging buffer that no copy uses any more, of a session that shares no memory. The device reaches the buffer, and ending that
+// would wait for the device. So the buffer is kept for the next copy, for as long as its context lives.
 struct Kept {
   void* memory;
   uint64_t bytes;
@@ -57,7 +57,8 @@ bool IsReached(const Kept& buffer) {
          block.host.device_address != 0;
 }
 
-// One that is large enough and not much larger. Those whose context has ended go. Null: none.
+// Takes a kept staging buffer of the context that is large enough and not much larger; null if there is none. The buffers whose
+// contexts have ended are freed first, because the device does not reach them any more.
 void* TakeKept(uint64_t bytes, const Object* context) {
   const std::lock_guard lock(unused_mutex);
   std::erase_if(unused_staging, [](const Kept& buffer) {
@@ -76,7 +77,7 @@ void* TakeKept(uint64_t bytes, const Object* context) {
   return memory;
 }
 
-// A buffer that this process and the device both see.
+// Allocates a staging buffer that this process and the device both see.
 CUresult AllocateStaging(uint64_t bytes, Object* context, void** staging) {
   Session& session = Session::Made();
   if (session.transport().shares_memory())
@@ -137,7 +138,7 @@ Plane PlaneOf(const BoxSide& side) {
   return {reinterpret_cast<std::byte*>(side.address), side.pitch, side.pitch * side.rows};
 }
 
-// Something is copied, and not from or to null.
+// Whether the copy has bytes, and neither side is null.
 bool IsPossible(const CUDA_MEMCPY3D& box) {
   const auto is_null = [](const BoxSide& side) { return side.type == CU_MEMORYTYPE_HOST && side.base == 0; };
   return !is_null(SideOf(box, true)) && !is_null(SideOf(box, false)) && box.WidthInBytes != 0 &&

@@ -22,13 +22,13 @@ CUresult AddStagedCopy(CUgraphNode* node, CUgraph graph, const Dependencies& dep
                        const CUDA_MEMCPY3D& box, CUcontext context);
 // Whether the node is such a copy. *given and *context are the parameters as the program gave them.
 bool IsStagedCopy(CUgraphNode node, CUDA_MEMCPY3D* given = nullptr, CUcontext* context = nullptr);
-// The graph of a child graph node, or the hidden one of such a copy.
+// Gets the graph of a child graph node, or the hidden graph of such a copy.
 CUresult GetChildGraph(CUgraphNode node, CUgraph* graph);
 // Changes such a node into any copy. `exec` is as in SetNode (graph_node.h).
 CUresult SetStagedCopy(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D& box, CUcontext context);
 
-// What the program gets where SetNode has refused such a copy for a node that is none (CUDA_ERROR_NOT_SUPPORTED): the driver, which
-// supports it, says what else is wrong.
+// The answer to a change that SetNode has refused with CUDA_ERROR_NOT_SUPPORTED, because it would turn another node into such a
+// copy. The driver supports that change, so a program that passed other wrong values expects the error for those.
 CUresult RefusedCopy(CUgraphNode node, const CUDA_MEMCPY3D& box);
 
 // Turns an asynchronous copy from or to ordinary memory into a node if its stream captures. *captured says

@@ -45,8 +45,8 @@ CUgraphNodeParams Widen(const CUDA_BATCH_MEM_OP_NODE_PARAMS& batch) {
   return params;
 }
 
-// Whether the node copies from or to ordinary memory. Pinned memory that the copy names is not: the device reaches it from here
-// on, before the node is sent.
+// Whether the node copies from or to ordinary memory. Pinned memory that the copy names is not ordinary: this call has the device
+// reach it, so that it does so when the node is sent.
 bool CopiesOrdinaryMemory(const CUgraphNodeParams& params) {
   if (params.type != CU_GRAPH_NODE_TYPE_MEMCPY) return false;
   NameOnDevice(params.memcpy.copyParams);

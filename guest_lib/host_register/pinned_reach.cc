@@ -18,7 +18,8 @@
 namespace causeway::guest {
 namespace {
 
-// One block at a time, with its messages: whoever names it as well waits until the device reaches it.
+// Held while one block is registered on the host, across the messages for it. A second thread that names the block waits for this
+// mutex, because the message in which it names the block must not arrive before the registration.
 Mutex<Lock::kPinnedReach> mutex;
 
 // While an object of this class lives, the calling thread's current context is the one that the block belongs to, whichever was
@@ -51,19 +52,21 @@ CUresult Reach(const PrivateHost& block) {
   return result;
 }
 
-// Memory may be given back meanwhile, or a copy end; all else fails for good, and is not tried with each launch.
+// Whether a later try may succeed: memory may be freed meanwhile, or a copy end. Any other error stays, so that a program does not
+// pay for a new try with each launch.
 bool MayComeRight(CUresult result) {
   return result == CUDA_ERROR_OUT_OF_MEMORY || result == CUDA_ERROR_NOT_READY;
 }
 
-// Nobody reaches the block any more, and the caller alone has it if this is true. The caller holds the mutex.
+// Notes that the device is to reach the block no longer, so that no thread registers it again. True: it was registered, and the caller
+// has to call Leave; no other thread gets this answer. The caller holds the mutex.
 bool Close(const PrivateHost& block) {
   NotePrivateHostReached(block.host.address, 0);
   return block.reached && block.host.device_address != 0;
 }
 
-// The device has no pages there any more. Without the mutex: the driver waits for the device, which may wait for a block that
-// another thread names.
+// Ends the exchange of the block's bytes and its registration. The caller does not hold the mutex: the driver waits for the device,
+// and the device may wait for a thread that needs the mutex to name another block.
 void Leave(const PrivateHost& block) {
   ForgetMigrating(block.host.address);
   const InContext context(block.host.context);
@@ -75,7 +78,8 @@ void Leave(const PrivateHost& block) {
     const CUresult result = ReachPinned(address);
     static std::atomic<bool> said{false};
     if (result != CUDA_SUCCESS && !said.exchange(true))
-      Complain("the device cannot reach pinned memory of this process (error " + std::to_string(result) + ")");
+      Complain("the device cannot reach pinned memory of this process (error " + std::to_string(result) +
+               ")");
   };
 }
 
@@ -121,7 +125,7 @@ void LeavePinnedOf(Object* context) {
   }
   if (reached.empty()) return;
   {
-    // What is under way may still look at them, a function of the program's too: the end of a context waits for it.
+    // Work in flight may still use the blocks, and so may the program's callbacks behind it; natively the end of a context waits.
     const InContext current(context);
     DrainDevice();
   }

@@ -21,10 +21,11 @@ struct Object;
 // Lets the device reach the block that holds the address, or ends there; there need not be one. CUDA_ERROR_NOT_SUPPORTED: the
 // device cannot reach it. CUDA_ERROR_NOT_READY: for ten seconds a copy of another thread that uses the block has not ended.
 CUresult ReachPinned(uint64_t address);
-// Frees a block. No work that uses it is under way any more. CUDA_ERROR_INVALID_VALUE if none begins there.
+// Frees a block; the caller has waited for all work that uses it. CUDA_ERROR_INVALID_VALUE if none begins there.
 CUresult FreePinned(uint64_t address);
-// The device's reach of all blocks of a context that is about to end, whose work is waited for, and the blocks once it has
-// ended.
+// The end of a context takes two steps. Before it ends, LeavePinnedOf waits for its work and ends the device's reach of all its
+// blocks, since the registrations on the host end with the context. After it has ended, FreePinnedOf frees the blocks, except staging
+// buffers, which guest_lib/graph/graph_copy.cc frees.
 void LeavePinnedOf(Object* context);
 void FreePinnedOf(const Object* context);
 

@@ -53,7 +53,8 @@ ManagedAreas::Area* ManagedAreas::Find(uint64_t address) {
   return address < area.end ? &area : nullptr;
 }
 
-// Both mappings of an area's pages. Pinned memory has the program's already.
+// Maps an area's pages twice: for the program, and for this class, which fills them while the program has no access. Pinned memory
+// already has the program's mapping.
 bool ManagedAreas::MapArea(Area* area, const ManagedMemory& memory) {
   const uint64_t bytes = area->end - area->begin;
   area->owns_file = memory.file < 0;
@@ -228,8 +229,7 @@ void ManagedAreas::AddSpans(const Area& area, uint64_t begin, uint64_t end, std:
 void ManagedAreas::AddOwned(const Area& area, Run run, std::vector<ManagedSpan>* spans) {
   if (!area.fresh)
     return AddSpans(area, area.ChunkBegin(run.first), area.ChunkEnd(run.first + run.count - 1), spans);
-  const uint64_t base =
-      area.begin - area.offset;  // of the file's first byte, if it were mapped from there on
+  const uint64_t base = area.begin - area.offset;  // an offset in the file plus this is an address
   const auto end = static_cast<off_t>(area.ChunkEnd(run.first + run.count - 1) - base);
   for (auto at = static_cast<off_t>(area.ChunkBegin(run.first) - base); at < end;) {
     const off_t data = lseek(area.file, at, SEEK_DATA);

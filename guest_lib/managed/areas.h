@@ -44,10 +44,10 @@ struct ManagedMemory {
   WireHandle context;  // context and stream: as in ManagedSpan
   WireHandle stream;
   bool fresh;  // it was not written yet
-  // Pinned memory: where its pages lie, which the program has used until now. -1: this class makes the pages.
+  // Of pinned memory: the file with the pages that the program has used until now. -1: this class makes the pages.
   int file = -1;
   uint64_t offset = 0;
-  bool is_restored = false;  // of variables, and of pinned memory that is the program's (Restore)
+  bool is_restored = false;  // Restore looks at it: a variable, or pinned memory other than a staging buffer
 };
 
 // How many chunks the program may access, so that a thread which would ask for them to be given back can see

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Managed memory in its migrating form, __managed__ variables, and pinned memory of sessions that share none
-// (docs/managed_memory.md, also for what cannot be hidden). The driver has managed memory of its own on the host, which it moves between processors
-// as it sees fit, and this process has pages at the same addresses, which are filled when the program touches
-// them. One thread serves the faults and everything else that concerns the pages (guest_lib/managed/areas.h),
-// so a thread may hold any lock of this library's when it faults. Any thread may call these functions.
+// (docs/managed_memory.md, also for what cannot be hidden). The driver has managed memory of its own on the host,
+// which it moves between processors as it sees fit, and this process has pages at the same addresses, which are
+// filled when the program touches them. One thread serves the faults and everything else that concerns the pages
+// (guest_lib/managed/areas.h), so a thread may hold any lock of this library's when it faults. Any thread may call these functions.
 #pragma once
 #include "guest_lib/addresses/host_allocation.h"
 #include "ivshmem_ring/protocol/handle.h"
@@ -13,9 +13,10 @@ namespace causeway::guest {
 // Makes managed memory that the driver has placed accessible. `fresh`: it was not written yet. `owner`: the
 // module or library of a variable, else 0. CUDA_ERROR_NOT_SUPPORTED: there can be no pages at its addresses.
 CUresult AddMigrating(const HostAllocation& allocation, WireHandle owner, bool fresh);
-// Lets the program's pinned memory, whose pages lie in a file from `offset` on, be exchanged with pages that the host has at the
-// same address and that are zero. `bytes`: whole granules of 64 KiB, from the allocation's address on, which is a granule's.
-// CUDA_ERROR_NOT_SUPPORTED: the pages cannot be mapped again. Other errors: nothing can be exchanged in this process.
+// Starts the exchange of a block of pinned memory. The host has pages at the same address, which are zero; from now on the bytes
+// move between those and the program's pages as the bytes of managed memory do. The program's pages lie in `file`, from `offset` on.
+// The allocation's address and `bytes` are multiples of 64 KiB. CUDA_ERROR_NOT_SUPPORTED: the pages cannot be mapped a second time.
+// Other errors: this process cannot exchange any memory.
 CUresult AddPinned(const HostAllocation& allocation, uint64_t bytes, int file, uint64_t offset);
 // Finds the allocation, or with `variables` also the variable, that holds the address. False: there is none.
 bool FindMigrating(uint64_t address, HostAllocation* allocation, bool variables);

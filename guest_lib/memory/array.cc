@@ -28,8 +28,8 @@ CUresult Destroy(Whole whole) {
   if (const CUresult result = InitialisedOrError()) return result;
   const Object* object = Find(whole);
   if (object != nullptr) {
-    // The worker ends an array that something else still uses with its last user, and answers at once: nobody would say that a
-    // capture forbids it.
+    // Captures are looked at here, because the driver may not be asked: where something else still uses the array the worker answers
+    // at once, and ends the array together with its last user.
     if (const CUresult refused = CaptureRefusal(CaptureRule::kUnsafe)) return refused;
   }
   const WireHandle wire = object != nullptr && (object->flags & kHasParts) != 0 ? WireOf(object) : 0;

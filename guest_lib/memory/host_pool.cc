@@ -30,7 +30,7 @@ struct HostPools {
   std::map<Node, CUmemoryPool> defaults;
   std::map<Node, CUmemoryPool> current;                                   // what was set for one
   std::map<CUdeviceptr, CUmemoryPool> live;                               // allocations
-  std::map<std::pair<CUmemoryPool, CUdevice>, CUmemAccess_flags> access;  // what was set; none without it
+  std::map<std::pair<CUmemoryPool, CUdevice>, CUmemAccess_flags> access;  // as the program has set it
   std::vector<Freed> freed;
 };
 auto& all = *new HostPools;  // never destroyed
@@ -110,7 +110,7 @@ CUresult CreateHostPool(CUmemoryPool* pool, CUmemPoolProps properties) {
   Node node = -1;
   if (NodeOf(properties.location, &node) != CUDA_SUCCESS) return CUDA_ERROR_INVALID_VALUE;
   if (properties.allocType != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
-  // Natively processes share pools of a node, and no pools of the host as a whole.
+  // NVIDIA's library shares pools of a node between processes, but not pools of the host as a whole.
   const bool is_shared = properties.handleTypes != CU_MEM_HANDLE_TYPE_NONE;
   if (is_shared && properties.location.type == CU_MEM_LOCATION_TYPE_HOST) return CUDA_ERROR_INVALID_VALUE;
   const Object* context = CurrentContextObject();

@@ -18,7 +18,7 @@ CUresult CreateHostPool(CUmemoryPool* pool, CUmemPoolProps properties);
 // Only for a pool on the host. One that is the default of a location is not destroyed.
 CUresult DestroyHostPool(CUmemoryPool pool);
 bool IsHostPool(CUmemoryPool pool);
-// What a pool on the host gives to devices: nothing, until the program says otherwise.
+// The access that devices have to a pool on the host. They have none until the program sets it, as natively.
 void NoteHostPoolAccess(CUmemoryPool pool, std::span<const CUmemAccessDesc> accesses);
 CUmemAccess_flags HostPoolAccess(CUmemoryPool pool, CUdevice device);
 

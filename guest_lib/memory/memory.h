@@ -52,7 +52,8 @@ inline bool IsApart(CUdeviceptr device) {
 }
 // Changes a 3D copy that names managed memory as host memory so that it names it as device memory.
 void NameManagedAsDevice(CUDA_MEMCPY3D* box);
-// Before a 3D copy that a graph makes later: pinned memory that it names is the device's from here on (device_reach.h).
+// Lets the device reach the pinned memory that a 3D copy names (device_reach.h). To be called before a copy becomes part of a graph,
+// because each launch copies without this library.
 void NameOnDevice(const CUDA_MEMCPY3D& box);
 
 // One side of a 3D copy, resolved: a unified address is the host's or the device's, and a pitch or height that is

@@ -85,7 +85,7 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* accesses, 
   return result;
 }
 
-// The driver says it of the pool that stands in the place of one on the host.
+// For a pool on the host the driver's answer is about the device's pool that stands in its place, so it is replaced.
 CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool pool, CUmemLocation* location) {
   const CUresult result = Wait<Op::cuMemPoolGetAccess>(flags, pool, location);
   if (result == CUDA_SUCCESS && location->type == CU_MEM_LOCATION_TYPE_DEVICE && IsHostPool(pool))

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pinned memory that the device does not reach yet. Where a session shares no memory, pinned memory is this
 // process's own until the program first names it as the device's; then it gets pages on the host
-// (guest_lib/host_register/pinned_reach.h). Whoever sends an address of the device to the host says so before.
+// (guest_lib/host_register/pinned_reach.h). Code that sends an address of the device to the host calls NameOnDevice first, so that
+// the device reaches the memory when the message arrives.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
@@ -12,19 +13,20 @@
 
 namespace causeway::guest {
 
-// How many blocks of pinned memory the device does not reach. Lock-free: it is asked with each launch.
+// How many blocks of pinned memory the device does not reach. It is an atomic number and needs no lock, because each launch reads it.
 inline std::atomic<uint32_t> unreached_blocks{0};
-// Where blocks lie or lay: from the first byte of any to the end of any. Device memory lies elsewhere, and so do numbers that are
-// no addresses, so that nearly all words of a kernel's parameters need no look at the blocks.
+// The smallest range that holds all blocks there are or were. Device memory lies outside of it, and so do most numbers that are no
+// addresses, so that NameOnDevice need not search the blocks for nearly all words of a kernel's parameters.
 inline std::atomic<uint64_t> private_begin{UINT64_MAX}, private_end{0};
 // Lets the device reach the block that holds the address, if one does. Set while the library is loaded.
 using ReachHook = void (*)(uint64_t address);
 inline constinit ReachHook reach_pinned = nullptr;
 
-// Any thread, before the message with that address is begun and without a lock of this library's that others
-// might hold while they wait for the host.
+// Lets the device reach the pinned memory at the address, if there is any. Any thread may call it. It sends messages: the caller has
+// begun none, and holds no lock that other threads hold while they wait for the host.
 inline void NameOnDevice(uint64_t address) {
-  // partner: NoteReached in private_host.cc. Who sees that another thread was faster also sees that pages are watched.
+  // partner: NoteReached in private_host.cc. A thread that reads 0 because another thread had the device reach the last block also
+  // sees that block's pages as watched, so that none of its writes goes unnoticed.
   if (unreached_blocks.load(std::memory_order_acquire) == 0) [[likely]]
     return;
   if (address >= private_begin.load(std::memory_order_relaxed) &&
@@ -32,7 +34,7 @@ inline void NameOnDevice(uint64_t address) {
     reach_pinned(address);
 }
 
-// The same for operations on words.
+// The same for the addresses of stream memory operations.
 inline void NameOnDevice(const CUstreamBatchMemOpParams* operations, size_t count) {
   if (unreached_blocks.load(std::memory_order_relaxed) == 0 || operations == nullptr) return;
   for (size_t i = 0; i < count; ++i) {
@@ -44,7 +46,7 @@ inline void NameOnDevice(const CUstreamBatchMemOpParams* operations, size_t coun
   }
 }
 
-// The same for all that may be addresses among bytes that a kernel is given: words of eight bytes.
+// The same for bytes that a kernel is given: each of their words of eight bytes may be an address.
 inline void NameAllOnDevice(const void* bytes, size_t count) {
   if (unreached_blocks.load(std::memory_order_relaxed) == 0) return;
   for (size_t at = 0; at + sizeof(uint64_t) <= count; at += sizeof(uint64_t)) {

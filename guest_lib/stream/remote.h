@@ -145,14 +145,14 @@ CUstream StreamAmong(First first, Rest... rest) {
     return StreamAmong(rest...);
   }
 }
-// The first of a call's parameters is an object, and null.
+// Whether a call's first parameter names an object and is null.
 template <class First, class... Rest>
 constexpr bool NamesNothing(First first, Rest...) {
   if constexpr (std::is_pointer_v<First>) return first == nullptr;
   return false;
 }
-// What the program gets where a row has answered INVALID_VALUE or NOT_SUPPORTED, perhaps before the driver saw the call: what the
-// row says that the driver looks at first.
+// The answer that the program gets. INVALID_VALUE and NOT_SUPPORTED may have been found before the driver saw the call. Then this
+// first looks at what the driver looks at first, as the row's traits state it, and answers with the error that it finds there.
 template <Op op, class... P>
 CUresult AnswerOfRow(CUresult own, P... p) {
   constexpr Traits kRow = TraitsOf(op);
@@ -174,7 +174,7 @@ CUresult AnswerOfRow(CUresult own, P... p) {
   return own;
 }
 
-// Of a row's parameters, those by which the program names memory on the device.
+// Lets the device reach the memory that a row's parameter names, if it is a parameter that names memory on the device.
 template <class P>
 void NameOneOnDevice(P parameter) {
   if constexpr (std::is_same_v<P, CUdeviceptr>) NameOnDevice(parameter);

@@ -119,7 +119,8 @@ std::vector<sock_filter> Build(const UserRange& users) {
   program.Load(offsetof(seccomp_data, nr));
   program.Add(BPF_JMP | BPF_JGE | BPF_K, kOtherInterface, 0, 1);
   program.Return(SECCOMP_RET_KILL_PROCESS);
-  // The one call that both filters of a worker look at again and again: the kernel remembers of the others what they answer.
+  // ioctl comes first, because the filters run for it each time: a worker's own filter looks at its arguments. For calls of which only
+  // the number counts the kernel remembers the answer.
   program.Begin(SYS_ioctl);
   program.Return(SECCOMP_RET_ALLOW);
   program.End();

@@ -28,8 +28,8 @@ requires std::is_enum_v<E> CUresult Admit(E& value) {
 CUresult Admit(CUmemAllocationType& type);
 CUresult Admit(CUmemLocation& location);
 
-// Checks several values in order and returns the first refusal; what is merely not supported is said last, because the driver,
-// which supports it, says what else is wrong.
+// Checks several values in order and returns the first refusal. CUDA_ERROR_NOT_SUPPORTED is returned only if no other value is refused:
+// the driver supports that value, so a program expects the error for the other one.
 template <class... T>
 CUresult AdmitAll(T&... values) {
   CUresult result = CUDA_SUCCESS;

@@ -22,11 +22,11 @@ class Crowding {
   bool seen() const { return until_us_.load(std::memory_order_relaxed) != 0; }
   // What yields told lately. Two relaxed loads.
   Kind At(uint64_t now_us) const;
-  // A yield in which the kernel let another thread run took so long, or any yield for kSliceUs and longer, and ended at
-  // `now_us`. What takes kAloneUs at most is not counted; kLongYields longer ones within kTogetherUs are a crowd, and so
-  // is a single one of kSliceUs. What is known then holds for kFirstUs, and twice as long each time that it is found
-  // again soon after, up to kMostUs: beside threads that do not sleep, finding out costs a time slice. Beside threads that take turns
-  // it costs next to nothing, and kMostTurnsUs is enough.
+  // A yield took `took_us` and ended at `now_us`. The caller reports yields during which the kernel let another thread run, and all
+  // that took kSliceUs or longer. A yield of kAloneUs at most does not count. kLongYields longer ones within kTogetherUs are a
+  // crowd, and so is a single one of kSliceUs. That a crowd was found holds for kFirstUs, and twice as long each time that it is
+  // found again soon after: beside threads that do not sleep up to kMostUs, because finding out costs a time slice there, and
+  // beside threads that take turns up to kMostTurnsUs, because it costs next to nothing.
   void Yielded(uint64_t now_us, uint64_t took_us) { Note(now_us, took_us, kAloneUs, Kind::kTurns); }
   // The same on a single processor, where each yield lets the very thread run that is waited for: only what takes
   // longer than kTurnUs tells of others. By such yields a thread gives away more than it gets, whoever the others are.

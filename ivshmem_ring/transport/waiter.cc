@@ -204,12 +204,12 @@ void Waiter::Step(uint32_t seen) {
 
 namespace {
 
-// Whether the kernel has given this thread's processor to another since this was asked last. Without it a yield takes
-// long where an interrupt came, or the hypervisor had the processor, which says nothing of other threads.
+// Whether the kernel has let another thread run on this thread's processor since the last call. A yield also takes long when an
+// interrupt comes or the hypervisor takes the processor, and that says nothing of other threads.
 bool WasSwitchedOut() {
   thread_local long before = -1;
   rusage use{};
-  if (getrusage(RUSAGE_THREAD, &use) != 0) return true;  // then its length alone tells
+  if (getrusage(RUSAGE_THREAD, &use) != 0) return true;  // then the yield's length alone decides
   return std::exchange(before, use.ru_nivcsw) != use.ru_nivcsw;
 }
 

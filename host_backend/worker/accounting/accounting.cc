@@ -74,7 +74,7 @@ ChargeRef Accounting::Reserve(MemoryKind kind, int device, uint64_t bytes) {
   return std::make_shared<const Charge>(page_, cell_, kind, Place(device), bytes);
 }
 
-// Said before it is looked at: of two workers that take at once, one at least sees both.
+// The bytes are added before the sum is compared, so that of two workers which take at the same time at least one sees both amounts.
 bool Accounting::TakePinned(uint64_t bytes, uint64_t most) {
   page_->Add(cell_, MemoryKind::kPinned, kNoDevice, bytes);
   if (page_->OfKind(MemoryKind::kPinned) <= most) return true;

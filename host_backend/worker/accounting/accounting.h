@@ -97,7 +97,8 @@ class Accounting {
     page_->Return(cell_, kind, Place(device), bytes);
   }
 
-  // Pinned memory of the worker's own. False, and nothing is counted: the VM would have more than `most`.
+  // Counts pinned memory that the worker allocates itself. False: the VM would have more than `most` bytes of it, and nothing is
+  // counted.
   bool TakePinned(uint64_t bytes, uint64_t most);
 
   // Contexts that the program made; all else on a device belongs to its primary one.

@@ -117,7 +117,7 @@ CUresult JitOptions::TakeOption(Reader& in, uint32_t index, Given* all) {
     Append(option, AsValue(wire.value), index);
     return CUDA_SUCCESS;
   }
-  // Which of two logs or lists the driver uses, and with which of two sizes, is for nobody to guess.
+  // Of two logs or lists it is not known which one the driver would use, nor with which of two sizes.
   if (given.is_given && kind != Kind::kNumber && kind != Kind::kEnum) return CUDA_ERROR_INVALID_VALUE;
   if (kind == Kind::kEnum && !IsKnownEnum(option, wire.value)) return CUDA_ERROR_INVALID_VALUE;
   given = {true, index, kind == Kind::kLog || kind == Kind::kList ? wire.value : uint32_t(wire.value)};

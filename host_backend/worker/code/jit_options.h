@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Options of the compiler and the linker as the driver takes them. From the guest come numbers and texts;
-// what the driver gets is made anew of the checked ones, each with memory once: whatever the driver writes through
-// has the room that stands in the size beside it, because both come from one number.
+// the driver gets options that are made anew from the checked ones. An option that has a buffer is passed once, and
+// buffer and size come from one number, so that the driver never writes past a buffer's end.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -90,7 +90,7 @@ bool KeepLogs(Link& link, const std::shared_ptr<Call>& call) {
   return true;
 }
 
-// What the driver says of an input that is none of its type.
+// The driver's error for an input that is not of the type that the call states.
 CUresult RefusalOf(CUjitInputType type) {
   switch (type) {
     case CU_JIT_INPUT_PTX:

@@ -35,8 +35,8 @@ class Gate {
     Tell();
     return IsOpen();
   }
-  // Tells the daemon that something is submitted, which EnterOpen does for each record. Threads that submit side by side take
-  // the line from each other: they may ask IsOpen alone for records in between (DeviceGates::EnterLate).
+  // Tells the daemon that something is submitted, which EnterOpen does for each record. Threads that submit side by side would take
+  // the cache line from each other each time, so they may call IsOpen alone for most records (DeviceGates::EnterLate).
   void Tell() {
     words_.submitted.store(words_.submitted.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }

@@ -40,7 +40,7 @@ Window PagesOf(const RegisterBody& body) {
 
 bool HostRanges::MayRegister(const RegisterBody& body) {
   const bool shares = session_.shares_memory();
-  // What the limit refuses a program may ask for.
+  // A request above the limit is refused as out of memory, and is no violation: an honest program may make it.
   constexpr uint64_t kMostAsked = uint64_t{1} << 47;
   if (shares && !arenas_.agreed()) {
     session_.Violation("it registers memory before it has agreed on addresses");
@@ -76,13 +76,14 @@ bool HostRanges::MapPages(Window range, const RegisterBody& body) {
     const int protection = body.writable != 0 ? PROT_READ | PROT_WRITE : PROT_READ;
     return TheGuestAddresses().Map(range, protection, arenas_.region().fd, body.offset);
   }
-  // A file of its own: it ends with the mapping.
+  // Each range has its own file, so that its memory is freed with the mapping.
   const UniqueFd file(memfd_create("causeway-pinned", MFD_CLOEXEC));
   return file && ftruncate(file.get(), static_cast<off_t>(range.end - range.begin)) == 0 &&
          TheGuestAddresses().Map(range, PROT_READ | PROT_WRITE, file.get(), 0);
 }
 
-// Pages at the guest's address, counted. `probes`: the session is to end, once the mutex is given up.
+// Maps pages at the guest's address and counts them. *probes: the guest has hit addresses of the worker's own too often, and the
+// caller ends the session once it has given up the mutex.
 CUresult HostRanges::PutPages(const RegisterBody& body, PageRange pages, bool* probes) {
   const Window range{pages.begin, pages.end};
   if (ranges_.size() >= kMaxHostRanges || !Count(pages.bytes())) return CUDA_ERROR_OUT_OF_MEMORY;

@@ -24,7 +24,7 @@ class HostRanges : public SessionPart {
  public:
   HostRanges(Session& session, Arenas& arenas) : session_(session), arenas_(arenas) {}
 
-  // Of a scope whose guests share no memory, as much as a local user's region has by default.
+  // The most bytes that a scope whose guests share no memory may register: as many as a local user's region has by default.
   static constexpr uint64_t kMostOwnBytes = 4ull << 30;
 
   // Any thread. The driver is called under the mutex, which is taken before those of Arenas.
@@ -33,7 +33,7 @@ class HostRanges : public SessionPart {
 
  private:
   bool MayRegister(const RegisterBody& body);
-  // With the mutex: whether there is room for so many bytes more, which are counted then.
+  // Counts so many bytes more; false, and counts nothing, if that would be too many. The caller holds the mutex.
   bool Count(uint64_t bytes);
   void Uncount(uint64_t bytes);
   CUresult PutPages(const RegisterBody& body, PageRange pages, bool* probes);

@@ -128,7 +128,7 @@ CUresult CopyPieces(Session& session, Request& request, auto copy_piece, auto co
     if (!copy.by_driver && !session.shares_memory())
       pinned = session.part<Arenas>().ResolveAddress(piece.address, piece.bytes);
     if (pinned) {
-      if (stream) result = stream->Settle(result);  // what comes before it in the message is there before it
+      if (stream) result = stream->Settle(result);  // pieces are copied in the message's order
       copy_pinned(pinned, at);
     } else {
       if (!stream) result = stream.emplace(copy).result();

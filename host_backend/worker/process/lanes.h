@@ -32,8 +32,8 @@ class Lanes {
   static constexpr size_t kMaxRecordBytes = 8u << 10;  // a larger one is the dispatcher's
   using Execute = std::function<void(std::span<const std::byte> record)>;
 
-  // `most` threads, made when they are needed; below 2: none. Each runs `execute`, and `idle` before it waits for more and
-  // at its end.
+  // `most` threads, made when they are needed; below 2: none. Each calls `execute` for each record, and `idle` before it waits for
+  // another one and before it ends.
   Lanes(uint32_t most, Execute execute, std::function<void()> idle = {});
   ~Lanes();
   Lanes(const Lanes&) = delete;
@@ -62,7 +62,7 @@ class Lanes {
     const bool wanted = ((crowded_ > 0 || MayBeBusy()) && more_ready()) || !IsIdle();
     return wanted && (count_.load(std::memory_order_relaxed) != 0 || MakeLane());
   }
-  // How many different threads have posted lately, as far as some can be told apart.
+  // How many different threads have posted lately. Only the last few changes of the thread are remembered, so there may be more.
   uint32_t Posting() const {
     uint32_t count = 1;
     for (size_t i = 0; i < kBefore; ++i) {
@@ -164,7 +164,8 @@ class Lanes {
   uint64_t moves_ = 0;
   struct Posted {
     uint32_t thread = 0;
-    uint64_t at = 0;  // the number of the record that it posted first, or of the first one after its last
+    // In last_ the number of the thread's first record; in before_ the number of the record that followed its last one.
+    uint64_t at = 0;
   };
   static constexpr size_t kBefore = 4;
   uint64_t records_ = kCrowdedFor, changes_ = 0;

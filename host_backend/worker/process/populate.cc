@@ -71,13 +71,13 @@ void Depopulate(std::byte* pages, uint64_t bytes) {
 void LeaveReadPages() {
   const auto leave = [](dl_phdr_info* object, size_t, void*) {
     for (const ElfW(Phdr) & part : std::span(object->dlpi_phdr, object->dlpi_phnum)) {
-      // Whoever may write a page may have its only copy.
+      // Only parts that are never written: a page that was written has no other copy.
       if (part.p_type != PT_LOAD || part.p_flags != PF_R) continue;
       const uint64_t begin = PageFloor(object->dlpi_addr + part.p_vaddr);
       const uint64_t end = PageFloor(object->dlpi_addr + part.p_vaddr + part.p_filesz);
       if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
     }
-    return 1;  // the program is the first, and the only one
+    return 1;  // the first object is the program; the libraries behind it are left alone
   };
   dl_iterate_phdr(leave, nullptr);
 }

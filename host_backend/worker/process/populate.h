@@ -11,8 +11,8 @@ namespace causeway::host {
 void Populate(std::byte* pages, uint64_t bytes);
 // Unmaps them, so that munmap has nothing left to do.
 void Depopulate(std::byte* pages, uint64_t bytes);
-// Of the program's file the parts that are only read: what its start alone has looked at, relocations above all, counts as
-// this process's memory no longer. The rest comes back with the next look.
+// Unmaps the pages of the program's file that are only ever read. Many of them, relocations above all, are needed at the start alone,
+// and would count as this process's memory for as long as it lives. A page that is read again is mapped again from the file.
 void LeaveReadPages();
 
 }  // namespace causeway::host

@@ -27,7 +27,7 @@ struct LastSubmission {
   int device = -1;
   WireHandle stream = 0;  // 0: the legacy stream
   WireHandle context = 0;
-  uint32_t left = 0;  // records after which it is said again where they go (Entrance)
+  uint32_t left = 0;  // how many more records may pass before the thread writes to Entrance again
 };
 
 class DeviceGates {
@@ -53,9 +53,9 @@ class DeviceGates {
   // What each record that submits work to a device looks at.
   struct Entrance {
     Gate* gate = nullptr;  // null: nothing waits there
-    // Where one of the last records went, for a mark behind all that passed while nobody else wanted the GPU. Each thread says
-    // it where its own records go elsewhere than before, and again after kSaidFor of them: threads that submit side by side, in
-    // streams of their own, would take the line from each other with each record.
+    // The context and stream of one of the last records, for a mark behind all that passed while nobody else wanted the GPU. A
+    // thread writes them when its records go to another stream than before, and again after kSaidFor records. It does not write them
+    // with each record, because threads that submit to streams of their own would then take the cache line from each other each time.
     alignas(kHotBytes) std::atomic<WireHandle> last_context{0}, last_stream{0};
   };
   static constexpr uint32_t kSaidFor = 64;
@@ -69,8 +69,9 @@ class DeviceGates {
   bool Enter(const Entrance& at, Objects& objects, const std::atomic<bool>& stop) {
     return at.gate->EnterOpen() || Await(at, objects, stop);
   }
-  // The same for one of several threads that submit side by side: it tells the daemon of its first record and of every
-  // sixteenth, and of what is left in TellLate, which it calls before it waits for more.
+  // The same for one of several threads that submit side by side. It tells the daemon of its first record and of each sixteenth one
+  // after that, so that the threads take the gate's cache line from each other less often. The thread calls TellLate before it
+  // waits for another record, which tells of those in between.
   bool EnterLate(const Entrance& at, Objects& objects, const std::atomic<bool>& stop) {
     constexpr uint32_t kTold = 16;
     if (late_ != at.gate || late_count_++ % kTold == 0) {
@@ -122,7 +123,8 @@ class DeviceGates {
     const Entrance* const at = Find();
     return at != nullptr ? doors_[static_cast<size_t>(at - entrances_.data())].get() : nullptr;
   }
-  // Whether the calling thread's last record went where its request does, and that was said not long ago.
+  // Whether the calling thread's last record went to the stream of its request, and the thread wrote that to Entrance at most
+  // kSaidFor records ago.
   static bool WentHere() {
     const Whereabouts& here = Objects::whereabouts();
     if (last_.stream != here.stream.wire || last_.device != here.device || last_.context != here.context)
@@ -139,7 +141,8 @@ class DeviceGates {
   void FollowNews(Door& door, const GrantWords& grant);
 
   static constinit thread_local inline LastSubmission last_;
-  static constinit thread_local inline Gate* late_ = nullptr;  // whose records TellLate has to tell of
+  // The gate of the records that EnterLate has let pass since it last told the daemon, for TellLate; null: there are none.
+  static constinit thread_local inline Gate* late_ = nullptr;
   static constinit thread_local inline uint32_t late_count_ = 0;
 
   // By the driver's number of the device: what each record looks at, and the rest.

@@ -90,8 +90,8 @@ Dispatcher::Dispatcher(Session& session, ServerTransport& transport)
 
 [[gnu::hot]] Dispatcher::Handed Dispatcher::Hand(const PostedHeader& header,
                                                  std::span<const std::byte> record) {
-  // Where others want the processors, handing over would cost more threads' wake-ups than it wins; but where many threads
-  // post, which natively would take as many processors, one dispatcher would be left with the share of one thread.
+  // Where others want the processors, handing over costs more wake-ups than it gains. It pays nevertheless where many threads post:
+  // natively each of them would get a share of the processors, while one dispatcher gets the share of one thread.
   constexpr uint32_t kMany = 3;
   const auto more_ready = [this] {
     return transport_.MainReady() && (FreeProcessors() == KnownProcessors() || lanes_.Posting() >= kMany);

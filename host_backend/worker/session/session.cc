@@ -7,7 +7,7 @@
 namespace causeway::host {
 namespace {
 
-// Apart from Execute, which each launch passes.
+// A function of its own, so that its text lies outside of Execute, through which each launch passes.
 [[gnu::cold, gnu::noinline]] CUresult NoMeaning(Session& session, size_t op) {
   return session.Breach("a message has no meaning: opcode " + std::to_string(op));
 }
@@ -36,8 +36,8 @@ std::string Session::reason() {
   return reason_;
 }
 
-// What is `gnu::hot`, here and elsewhere, is what each launch or each waiting call passes: the linker lays it side by side, in fewer pages
-// and cache lines than the driver has driven out in between.
+// Functions through which each launch or each synchronous call passes are marked `gnu::hot`, here and elsewhere. The linker places them
+// side by side, so that they take fewer pages and cache lines, which the driver evicts between two calls.
 [[gnu::hot]] CUresult Session::Execute(Request& request) {
   objects_.BeginRequest();
   calls.Note();  // also the locked instruction that BeginRequest wants behind it
