@@ -105,6 +105,10 @@ class Sharing(unittest.TestCase):
         self.assertEqual([rows["faults"][name] for name in ("faults", "kills", "errors", "wrong_bytes")], [6, 6, 0, 0])
         self.assertEqual([report["totals"]["faults"][name] for name in ("faults", "kills", "errors")], [12, 12, 0])
 
+    def test_kills_have_a_number_of_their_own(self):
+        rows = self.report("--ways", "causeway", "--seconds", "0.4", "--faults", "1", "--kills", "5", "--rows", "faults")["rows"]
+        self.assertEqual([figure["values"]["causeway"] for figure in rows[0]["figures"] if figure["id"] in ("faults", "kills")], [1, 5])
+
     def test_deaths_add_up_over_runs(self):
         report, rows = self.twice("--ways", ",".join(WAYS), "--seconds", "0.4", "--faults", "1", "--rows", "deaths,sessions")
         self.assertEqual([rows["deaths"][name] for name in ("daemon_times", "arbiter_times", "holder_times", "lost", "left")], [1, 1, 1, 0, 0])

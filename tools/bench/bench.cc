@@ -90,6 +90,11 @@ void AddSharingOptions(CLI::App& app, SharingOptions& sharing) {
       ->type_name("NUMBER")
       ->check(CLI::Range(1, 100000))
       ->needs(wanted);
+  app.add_option("--kills", sharing.kills,
+                 "Of --sharing: kills, where their number is another than that of --faults")
+      ->type_name("NUMBER")
+      ->check(CLI::Range(1, 100000))
+      ->needs(app.get_option("--faults"));
   app.add_option("--pictures", sharing.pictures,
                  "Of --sharing: draw shares over time and latencies into sharing-shares.svg and "
                  "sharing-latency.svg in this folder "

@@ -140,7 +140,8 @@ int Measure(const BenchOptions& options, const SharingOptions& wanted, std::vect
   if (!before.ok()) return Fail(before.error());
   if (!wanted.pictures.empty() && options.json_file.empty() && !CanPlot()) return kBenchFailed;
   const uint64_t end_ns = NowNs() + uint64_t{options.limit_s} * 1'000'000'000;
-  Measurement measurement(host, wanted.seconds, wanted.faults, end_ns);
+  const uint32_t kills = wanted.kills != 0 ? wanted.kills : wanted.faults;
+  Measurement measurement(host, wanted.seconds, wanted.faults, kills, end_ns);
   const auto device = measurement.Identify();
   if (!device.ok()) return Fail(device.error());
   report.device = device.value();

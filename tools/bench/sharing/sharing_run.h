@@ -15,6 +15,7 @@ struct SharingOptions {
   std::vector<std::string> rows;  // names, parts of them or patterns; empty: all
   double seconds = 3;             // of each measurement
   uint32_t faults = 0;  // and deaths of each kind, in the rows that count them; 0: as many as the time allows
+  uint32_t kills = 0;   // of the VM that faults; 0: as many as faults
   std::string pictures;  // a folder
 };
 

@@ -20,11 +20,12 @@ uint64_t NsOf(double seconds) {
 // The processes of the VM that misbehaves, some at a time, each in a place of its own of the crew.
 class Culprits {
  public:
-  // So many faults, in all ways together, and as many kills; 0: until End.
-  Culprits(Crew& crew, const Ground& ground, uint32_t most)
+  // So many faults, in all ways together, and so many kills; no faults: both in turns until End.
+  Culprits(Crew& crew, const Ground& ground, uint32_t faults, uint32_t kills)
       : crew_(crew),
         place_(ground.PlaceOf(kOthers)),
-        wanted_(most == 0 ? ~uint64_t{0} : uint64_t{most} * 2) {}
+        faults_left_(faults == 0 ? ~uint64_t{0} : faults),
+        kills_left_(faults == 0 ? ~uint64_t{0} : kills) {}
 
   // Those that are ready are killed, and where one has ended, the next one starts. False: there were enough.
   bool Step() {
@@ -37,7 +38,7 @@ class Culprits {
   }
   // Waits for those that are there.
   void End() {
-    wanted_ = 0;
+    faults_left_ = kills_left_ = 0;
     for (const uint64_t end = NowNs() + NsOf(kFaultPatienceS); NowNs() < end && Step();) usleep(1000);
   }
   uint64_t kills() const { return counts_[kKilled]; }
@@ -57,9 +58,11 @@ class Culprits {
   };
 
   bool Begin(Culprit& culprit) {
-    if (begun_ >= wanted_) return false;
-    const uint64_t turn = begun_++;
-    const int fault = turn % 2 == 0 ? static_cast<int>(turn / 2 % kFaults) : kKilled;
+    if (faults_left_ == 0 && kills_left_ == 0) return false;
+    const bool kill = faults_left_ == 0 || (kills_left_ != 0 && kills_turn_);
+    kills_turn_ = !kill;
+    --(kill ? kills_left_ : faults_left_);
+    const int fault = kill ? kKilled : static_cast<int>(faults_begun_++ % kFaults);
     const Crew::Work work = [fault](Stage& stage, Cell& cell, int) { Misbehave(stage, cell, fault); };
     if (culprit.at < 0) {
       culprit.at = crew_.Add(1, work, place_);
@@ -86,7 +89,8 @@ class Culprits {
 
   Crew& crew_;
   const Place place_;
-  uint64_t wanted_, begun_ = 0;
+  uint64_t faults_left_, kills_left_, faults_begun_ = 0;
+  bool kills_turn_ = false;
   std::array<Culprit, kAtOnce> culprits_;
   std::array<uint64_t, kFaults + 1> counts_{};
   std::string problem_;
@@ -122,7 +126,7 @@ Outcome MeasureFaults(Measurement& measurement, const Row& row, Way way) {
   crew.Go();
   crew.Sleep(calm);
   crew.stage().word = 1;
-  Culprits culprits(crew, ground, most);
+  Culprits culprits(crew, ground, most, measurement.most_kills());
   // Where the others have got an error, there is nothing more to learn.
   for (const uint64_t end = NowNs() + NsOf(limit); NowNs() < end && WithError(crew) == 0 && culprits.Step();)
     usleep(500);
