@@ -22,7 +22,7 @@ import threading
 import time
 
 from shrink import Difference, Shrinker, readable
-from sides import Side, run_both
+from sides import ServedSides, Side, run_both
 
 HERE = pathlib.Path(__file__).resolve().parent
 
@@ -122,37 +122,30 @@ class Comparison:
                 first, count = first + done, count - done
 
     def run_batch(self, first, count):
-        """Returns how many programs are behind it: less than `count` when a program ended its process."""
+        """Returns how many programs are behind it: less than `count` when a program ended its process, or lost its context."""
         common = self.common()
         native, guest = run_both(self.sides, [*common, "--first", first, "--count", count], self.options.bound)
-        if native.end or guest.end:
-            return self.ended_early(first, native, guest, common)
         done = min(len(native.hashes), len(guest.hashes))
         with self.lock:
             self.counts.add(native, done)
             self.differing.update((first + i, common) for i in range(done) if native.hashes[i] != guest.hashes[i])
-            if len(native.hashes) != len(guest.hashes):
-                self.differing[first + done] = common
-        return max(done, 1)
-
-    def ended_early(self, first, native, guest, common):
-        """What came before is run again for its answers. What ended NVIDIA's process is left out from now on."""
-        stop = min(side.program for side in (native, guest) if side.end)
-        one = [*common, "--first", stop, "--count", 1]
-        if native.end and native.program == stop:
-            last = run_both(self.sides[:1], one, self.options.bound, explain=True)[0]
-            calls = [line[2:] for line in last.text.splitlines() if line.startswith("> ")]
-            with self.lock:
-                self.counts.native_ends += 1
-                self.ended.append((stop, native.end, calls[-1] if calls else native.row, native.errors))
-                if "signal" in native.end and calls and last.end:
-                    self.learned.add(calls[-1])
-        else:
-            with self.lock:
+        both_lost_the_context = not native.end and not guest.end and len(native.hashes) == len(guest.hashes)
+        if done == count or both_lost_the_context:
+            return max(done, 1)
+        stop = first + done  # one side, or both, did not finish it
+        with self.lock:
+            if native.end and native.program == stop:
+                self.ended_natively(stop, native)
+            else:
                 self.differing[stop] = common
-        if stop > first:
-            self.run_batch(first, stop - first)
-        return stop - first + 1
+        return done + 1
+
+    def ended_natively(self, program, native):
+        """What ended NVIDIA's process is left out from now on. The caller holds the lock."""
+        self.counts.native_ends += 1
+        self.ended.append((program, native.end, native.call or native.row, native.errors))
+        if "signal" in native.end and native.call:
+            self.learned.add(native.call)
 
     def explain(self, program):
         common = self.differing[program]
@@ -219,14 +212,31 @@ class Comparison:
             new.replace(self.options.report)
 
     def shrunk(self, difference, limit):
+        """First with servers. What those leave has to show the difference in new processes as well, or it is shrunk with these."""
         common = self.differing[difference.program]
-        shrinker = Shrinker(self.sides, common, self.folder, self.options.bound, min(self.options.shrink_seconds, limit - time.monotonic()))
-        result = shrinker.shrink(difference) if limit - time.monotonic() > 5 else None
-        if result is None:
-            return self.unshrunk(difference)
-        calls, last = result
-        native, guest = run_both(self.sides, [*common, "--program", shrinker.file], self.options.bound, explain=True)
-        return "\n".join([readable(native.text), f"natively: {last.native}", f"guest:    {last.guest}", *("> " + call for call in calls)])
+        file = self.folder / "candidate"
+        served = ServedSides(self.sides, self.options.bound)
+
+        def run_served():
+            return served.run(common, "calls", file)
+
+        def run_alone():
+            return run_both(self.sides, [*common, "--program", file], self.options.bound, explain=True)
+
+        try:
+            for run in (run_served, run_alone):
+                left = min(self.options.shrink_seconds, limit - time.monotonic())
+                calls = Shrinker(run, file, left).shrink(difference) if left > 5 else None
+                if calls is None:
+                    continue
+                file.write_text("\n".join(calls) + "\n")
+                native, guest = run_alone()
+                last = Difference(native, guest)
+                if last.key == difference.key:
+                    return "\n".join([readable(native.text), f"natively: {last.native}", f"guest:    {last.guest}", *("> " + call for call in calls)])
+        finally:
+            served.close()
+        return self.unshrunk(difference)
 
     @staticmethod
     def unshrunk(difference):
@@ -249,7 +259,7 @@ def parse():
     parser.add_argument("--seconds", type=float, default=60, help="for running programs; looking at differences comes after it")
     parser.add_argument("--processes", type=int, default=1, help="batches at a time, each a native and a guest process")
     parser.add_argument("--batch", type=int, default=1000, help="programs of a process")
-    parser.add_argument("--bound", type=float, default=120, help="seconds after which a process is taken for hung")
+    parser.add_argument("--bound", type=float, default=120, help="seconds in one call after which a process is taken for hung")
     parser.add_argument("--most", type=int, default=200, help="differing programs that are looked at")
     parser.add_argument("--look-seconds", type=float, default=240)
     parser.add_argument("--shrink-seconds", type=float, default=60, help="for each kind of difference")

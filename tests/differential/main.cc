@@ -5,6 +5,8 @@
 // usage: differential --seed S --first F --count N --left-out FILE [--names FILE] --out FILE --status FILE
 //        differential ... --program FILE   the calls of that file as one program, instead of generated ones
 //        differential ... --explain        each call and each answer as text on stdout
+//        differential ... --serve          for each line of stdin, "number N" or "calls FILE", that program as --explain tells it
+//        differential ... --times          also where the time went, in rows, on stderr
 //        differential --list-names         each row, whether the library has it (1 or 0), and its parameters' names
 // --names FILE: rows whose names are not in it are not generated (another library lacks them).
 #include <dlfcn.h>
@@ -12,9 +14,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <iostream>
 #include <map>
 #include <memory>
 
@@ -36,18 +41,19 @@ struct Options {
   const char* out = nullptr;
   const char* status = nullptr;
   const char* program = nullptr;
-  bool explain = false, list_names = false;
+  bool explain = false, list_names = false, serve = false, times = false;
 };
 
 // Where this process is, in a file that outlives it.
 struct Status {
   uint32_t program, call;
-  char row[56];
+  char text[1024];  // of the call, as ToText gives it
 };
 
-// What the batch comes to. The file: this header, then `programs` of Outcome, then `pairs` of Pair.
+// What the batch has come to so far: the file is brought up to date after each program, so that a program that ends the process
+// takes nothing of those before it along. This header, then room for `room` of Outcome, then `pairs` of Pair.
 struct Header {
-  uint32_t programs, pairs;
+  uint32_t programs, pairs, room, unused;
   uint64_t calls;
   uint32_t broken;    // the last program lost the context
   uint32_t left_out;  // calls that were not made: they could have been races
@@ -63,37 +69,88 @@ struct Pair {
   uint32_t count;
 };
 
+// Where the time goes.
+class Times {
+ public:
+  using Clock = std::chrono::steady_clock;
+  static Clock::time_point Now() { return Clock::now(); }
+  void Add(const char* what, Clock::time_point begin) {
+    auto& [spent, count] = spent_[what];
+    spent += std::chrono::duration<double, std::milli>(Now() - begin).count();
+    ++count;
+  }
+  void Tell() const {
+    std::vector<std::pair<double, std::string>> lines;
+    for (const auto& [what, its] : spent_) lines.emplace_back(its.first, what);
+    std::sort(lines.rbegin(), lines.rend());
+    for (const auto& [spent, what] : lines) {
+      std::fprintf(stderr, "%10.1f ms in %6u of %s\n", spent, spent_.at(what).second, what.c_str());
+    }
+  }
+
+ private:
+  std::map<std::string, std::pair<double, uint32_t>> spent_;
+};
+
 class Batch {
  public:
   Batch(const Options& options, const std::vector<RowPlan>& plans) : options_(options), plans_(plans) {}
 
   int Run() {
-    OpenStatus();
+    OpenFiles();
     for (uint32_t i = 0; i < options_.count; ++i) {
-      if (i % kProgramsOfContext == 0) {
-        executor_.reset();
-        fixture_.reset();
-        fixture_ = std::make_unique<Fixture>();
-        if (!fixture_->error.empty()) {
-          std::fprintf(stderr, "differential: %s\n", fixture_->error.c_str());
-          return 2;
-        }
-        executor_ = std::make_unique<Executor>(fixture_->world, plans_, options_.explain);
-      }
-      RunProgram(options_.first + i);
+      if (!Renew(i)) return 2;
+      RunProgram(options_.first + i, options_.program);
+      Write();
       if (fixture_->world.broken) break;
     }
-    const bool broken = fixture_->world.broken;
-    Write(broken);
-    std::fflush(stdout);
-    if (broken) _exit(0);  // what is left cannot be ended
-    executor_.reset();
-    fixture_.reset();
+    End();
+    return 0;
+  }
+
+  int Serve() {
+    OpenFiles();
+    std::string kind, name;
+    for (uint32_t i = 0; std::cin >> kind >> name; ++i) {
+      if (!Renew(i)) return 2;
+      const bool numbered = kind == "number";
+      const uint32_t number =
+          numbered ? static_cast<uint32_t>(std::strtoul(name.c_str(), nullptr, 0)) : options_.first;
+      RunProgram(number, numbered ? nullptr : name.c_str());
+      std::printf("served\n");
+      std::fflush(stdout);
+      if (fixture_->world.broken) break;
+    }
+    End();
     return 0;
   }
 
  private:
-  void OpenStatus() {
+  // New contexts before the first program, and before each kProgramsOfContext-th one. False: there is no GPU, say; it was said.
+  bool Renew(uint32_t done) {
+    if (done % kProgramsOfContext != 0) return true;
+    executor_.reset();
+    fixture_.reset();
+    fixture_ = std::make_unique<Fixture>();
+    if (!fixture_->error.empty()) {
+      std::fprintf(stderr, "differential: %s\n", fixture_->error.c_str());
+      return false;
+    }
+    executor_ = std::make_unique<Executor>(fixture_->world, plans_, explains());
+    return true;
+  }
+  void End() {
+    std::fflush(stdout);
+    if (options_.times) times_.Tell();
+    if (fixture_ != nullptr && fixture_->world.broken) _exit(0);  // what is left cannot be ended
+    executor_.reset();
+    fixture_.reset();
+  }
+  bool explains() const { return options_.explain || options_.serve; }
+
+  void OpenFiles() {
+    if (options_.out != nullptr) out_ = open(options_.out, O_WRONLY | O_CREAT, 0600);
+    header_.room = options_.count;
     if (options_.status == nullptr) return;
     const int file = open(options_.status, O_RDWR | O_CREAT, 0600);
     if (file < 0 || ftruncate(file, sizeof(Status)) != 0) return;
@@ -103,15 +160,15 @@ class Batch {
   }
 
   // The programs's hash is of all its answers in order, and of what its memory holds at the end.
-  void RunProgram(uint32_t number) {
+  void RunProgram(uint32_t number, const char* file) {
     World& world = fixture_->world;
     world.BeginProgram();
     status_->program = number;
     Hash hash;
     uint32_t calls = 0;
-    if (options_.explain) std::printf("program %u\n", number);
-    if (options_.program != nullptr) {
-      std::ifstream in(options_.program);
+    if (explains()) std::printf("program %u\n", number);
+    if (file != nullptr) {
+      std::ifstream in(file);
       std::string line;
       while (std::getline(in, line) && !world.broken) {
         if (const auto call = FromText(line)) RunCall(*call, hash, calls);
@@ -123,10 +180,11 @@ class Batch {
         RunCall(generator.Next(id), hash, calls);
     }
     std::string text;
-    status_->call = ~0u;
-    std::strcpy(status_->row, "the end of the program");
-    hash.Add(executor_->EndProgram(options_.explain ? &text : nullptr));
-    if (options_.explain)
+    Note(~0u, "");
+    const auto begin = Times::Now();
+    hash.Add(executor_->EndProgram(explains() ? &text : nullptr));
+    if (options_.times) times_.Add("(the end of a program)", begin);
+    if (explains())
       std::printf("%sprogram %u is %016llx\n", text.c_str(), number,
                   static_cast<unsigned long long>(hash.value()));
     outcomes_.push_back({hash.value(), calls, 0});
@@ -134,14 +192,16 @@ class Batch {
   }
 
   void RunCall(const Call& call, Hash& hash, uint32_t& calls) {
-    status_->call = call.id;
-    std::strncpy(status_->row, call.row->name, sizeof status_->row - 1);
-    if (options_.explain) {
-      std::printf("> %s\n", ToText(call).c_str());
+    const std::string text = ToText(call);
+    Note(call.id, text.c_str());
+    if (explains()) {
+      std::printf("> %s\n", text.c_str());
       std::fflush(stdout);
     }
+    const auto begin = Times::Now();
     const Answer answer = executor_->Run(call);
-    if (options_.explain) {
+    if (options_.times) times_.Add(call.row->name, begin);
+    if (explains()) {
       std::printf("%s\n", answer.text.c_str());
       std::fflush(stdout);
     }
@@ -154,19 +214,25 @@ class Batch {
     hash.Add(answer.hash);
   }
 
-  void Write(bool broken) {
-    if (options_.out == nullptr) return;
+  void Note(uint32_t call, const char* text) {
+    status_->call = call;
+    std::strncpy(status_->text, text, sizeof status_->text - 1);
+  }
+
+  void Write() {
+    if (out_ < 0) return;
     header_.programs = static_cast<uint32_t>(outcomes_.size());
-    header_.pairs = static_cast<uint32_t>(pairs_.size());
-    header_.broken = broken ? 1 : 0;
-    std::ofstream out(options_.out, std::ios::binary);
-    out.write(reinterpret_cast<const char*>(&header_), sizeof header_);
-    out.write(reinterpret_cast<const char*>(outcomes_.data()),
-              static_cast<std::streamsize>(outcomes_.size() * sizeof(Outcome)));
-    for (const auto& [key, count] : pairs_) {
-      const Pair pair{static_cast<uint16_t>(key >> 16), static_cast<uint16_t>(key), count};
-      out.write(reinterpret_cast<const char*>(&pair), sizeof pair);
-    }
+    header_.broken = fixture_->world.broken ? 1 : 0;
+    std::vector<Pair> pairs;
+    for (const auto& [key, count] : pairs_)
+      pairs.push_back({static_cast<uint16_t>(key >> 16), static_cast<uint16_t>(key), count});
+    header_.pairs = static_cast<uint32_t>(pairs.size());
+    const auto put = [&](const void* from, size_t bytes, size_t at) {
+      if (pwrite(out_, from, bytes, static_cast<off_t>(at)) != static_cast<ssize_t>(bytes)) std::abort();
+    };
+    put(&outcomes_.back(), sizeof(Outcome), sizeof header_ + (outcomes_.size() - 1) * sizeof(Outcome));
+    put(pairs.data(), pairs.size() * sizeof(Pair), sizeof header_ + options_.count * sizeof(Outcome));
+    put(&header_, sizeof header_, 0);
   }
 
   const Options& options_;
@@ -175,6 +241,8 @@ class Batch {
   std::unique_ptr<Executor> executor_;
   Status unwatched_{};
   Status* status_ = &unwatched_;
+  int out_ = -1;
+  Times times_;
   Header header_{};
   std::vector<Outcome> outcomes_;
   std::map<uint32_t, uint32_t> pairs_;
@@ -185,6 +253,10 @@ bool Parse(int count, char** words, Options* options) {
     const std::string_view word = words[i];
     if (word == "--explain") {
       options->explain = true;
+    } else if (word == "--times") {
+      options->times = true;
+    } else if (word == "--serve") {
+      options->serve = true;
     } else if (word == "--list-names") {
       options->list_names = true;
     } else if (i + 1 == count) {
@@ -250,7 +322,8 @@ int Main(int count, char** words) {
     return 2;
   }
   const std::vector<RowPlan> plans = MakePlans(left_out);
-  return Batch(options, plans).Run();
+  Batch batch(options, plans);
+  return options.serve ? batch.Serve() : batch.Run();
 }
 
 }  // namespace

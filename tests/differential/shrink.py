@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """From a program that two libraries answer differently to the shortest one that still shows it, as readable lines."""
 
-import pathlib
 import re
 import time
-
-from sides import run_both
 
 
 class Difference:
@@ -47,22 +44,20 @@ def key_of(native, guest):
 
 
 class Shrinker:
-    """Runs candidates on both sides. `left_out` and `names` are the options that the program was generated with."""
+    """Runs candidates on both sides: `run_both` runs the calls that are in `file`, for that many seconds in all."""
 
-    def __init__(self, sides, options, folder, timeout_s=30, most_s=120):
-        self.sides, self.options, self.file = sides, options, pathlib.Path(folder) / "candidate"
-        self.timeout_s, self.end, self.runs = timeout_s, time.monotonic() + most_s, 0
+    def __init__(self, run_both, file, most_s):
+        self.run_both, self.file, self.end = run_both, file, time.monotonic() + most_s
 
     def run(self, calls):
-        self.runs += 1
         self.file.write_text("\n".join(calls) + "\n")
-        return Difference(*run_both(self.sides, [*self.options, "--program", self.file], self.timeout_s, explain=True))
+        return Difference(*self.run_both())
 
     def shows(self, calls, key):
         return time.monotonic() < self.end and self.run(calls).key == key
 
     def shrink(self, difference):
-        """The shortest list of calls that was found, and its Difference; None if the calls alone do not show it."""
+        """The shortest list of calls that was found; None if the calls alone do not show it."""
         calls, key = difference.calls, difference.key
         if not self.shows(calls, key):
             return None
@@ -80,8 +75,7 @@ class Shrinker:
             if piece == 1:
                 break
             piece = max(piece // 2, 1)
-        calls = self.simplify(calls, key)
-        return calls, self.run(calls)
+        return self.simplify(calls, key)
 
     def simplify(self, calls, key):
         """Each call on the first thread, and its numbers small, where that shows the same."""

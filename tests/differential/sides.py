@@ -1,21 +1,58 @@
 # SPDX-License-Identifier: Apache-2.0
 """The two sides of a comparison: how the program `differential` is run natively and through Causeway."""
 
+import os
 import pathlib
+import select
 import shlex
+import shutil
 import struct
 import subprocess
 import tempfile
+import time
 
-HEADER, OUTCOME, PAIR, STATUS = (struct.Struct(form) for form in ("<IIQII", "<QII", "<HHI", "<II56s"))
+HEADER, OUTCOME, PAIR, STATUS = (struct.Struct(form) for form in ("<IIIIQII", "<QII", "<HHI", "<II1024s"))
+LOOK_S = 0.2  # between two looks whether a process gets on
 
 
 class Batch:
-    """What one process came to. `end` is "" where it ended by itself, else how it did."""
+    """What one process came to: `hashes` of the programs that it has finished. `end` is "" where it ended by itself, else how it did, in
+    which call of which program."""
 
     def __init__(self):
         self.hashes, self.pairs, self.calls, self.broken, self.left_out = [], {}, 0, False, 0
-        self.end, self.program, self.call, self.row, self.text = "", 0, 0, "", ""
+        self.end, self.program, self.call, self.row, self.text, self.errors = "", 0, "", "", "", ""
+
+    def take_place(self, place):
+        """Where the process is, or was when it ended."""
+        if len(place) == STATUS.size:
+            self.program, _, call = STATUS.unpack(place)
+            self.call = call.split(b"\0")[0].decode(errors="replace")
+            words = self.call.split(" ")
+            self.row = words[2] if len(words) > 2 else "the end of the program"
+
+
+class Progress:
+    """Whether a process gets on: its file of status says in which call it is."""
+
+    def __init__(self, status, bound_s):
+        self.status, self.bound_s, self.last, self.since = status, bound_s, b"", time.monotonic()
+
+    def place(self):
+        try:
+            return self.status.read_bytes()
+        except OSError:
+            return b""
+
+    def is_hung(self):
+        place = self.place()[:8]
+        if place != self.last:
+            self.last, self.since = place, time.monotonic()
+        return time.monotonic() - self.since > self.bound_s
+
+
+def end_of(code):
+    return "" if code == 0 else f"signal {-code}" if code < 0 else f"exit code {code}"
 
 
 class Side:
@@ -48,52 +85,113 @@ class Side:
         text = subprocess.run([self.program, "--list-names"], env=self.environment, check=True, capture_output=True, text=True).stdout
         return {words[0]: (words[1] == "1", words[2:]) for words in map(str.split, text.splitlines())}
 
-    def start(self, arguments, explain):
-        run = tempfile.mkdtemp(dir=self.folder, prefix=self.name)
+    def start(self, arguments, stdin, stdout):
+        """A process of the program with a folder of its own, in which are its files."""
+        run = pathlib.Path(tempfile.mkdtemp(dir=self.folder, prefix=self.name))
         command = [self.program, *map(str, arguments), "--out", f"{run}/out", "--status", f"{run}/status"]
-        if explain:
-            command.append("--explain")
-        with open(f"{run}/text", "wb") as text, open(f"{run}/errors", "wb") as errors:
-            process = subprocess.Popen(command, env=self.environment, stdin=subprocess.DEVNULL, stdout=text, stderr=errors)
-        return process, pathlib.Path(run)
+        with open(run / "errors", "wb") as errors, open(run / "text", "wb") as text:
+            return subprocess.Popen(command, env=self.environment, stdin=stdin, stdout=stdout or text, stderr=errors), run
 
-    def finish(self, started, timeout_s):
-        """The batch of a started process; it is killed when the time is up."""
+    def start_batch(self, arguments, explain):
+        return self.start([*arguments, *(["--explain"] if explain else [])], subprocess.DEVNULL, None)
+
+    def finish(self, started, bound_s):
+        """The batch of a started process; it is killed when it has been in one call for that long."""
         process, run = started
-        batch = Batch()
-        try:
-            code = process.wait(timeout_s)
-            batch.end = "" if code == 0 else f"signal {-code}" if code < 0 else f"exit code {code}"
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            batch.end = f"hung for {timeout_s:.0f} s"
-        try:
-            batch.program, batch.call, row = STATUS.unpack((run / "status").read_bytes())
-            batch.row = row.rstrip(b"\0").split(b"\0")[0].decode()
-        except (OSError, struct.error):
-            pass
+        batch, progress = Batch(), Progress(run / "status", bound_s)
+        while True:
+            try:
+                batch.end = end_of(process.wait(LOOK_S))
+                break
+            except subprocess.TimeoutExpired:
+                if progress.is_hung():
+                    process.kill()
+                    process.wait()
+                    batch.end = f"hung for {bound_s:.0f} s"
+                    break
+        batch.take_place(progress.place())
         batch.text = (run / "text").read_text(errors="replace")
         batch.errors = (run / "errors").read_text(errors="replace")[-2000:]
-        if not batch.end:
-            read_outcome(run / "out", batch)
-        for file in run.iterdir():
-            file.unlink()
-        run.rmdir()
+        read_outcome(run / "out", batch)
+        shutil.rmtree(run)
         return batch
 
 
+class Server:
+    """A process of one side that runs one program after the other, which takes milliseconds where a new process takes a second. What a
+    program leaves behind is there for the next ones."""
+
+    def __init__(self, side, arguments):
+        self.process, self.run = side.start([*arguments, "--serve"], subprocess.PIPE, subprocess.PIPE)
+        os.set_blocking(self.process.stdout.fileno(), False)
+
+    def ask(self, kind, name):
+        try:
+            self.process.stdin.write(f"{kind} {name}\n".encode())
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # answer() says how it ended
+
+    def answer(self, bound_s):
+        """The text of the program that was asked for; where `end` is not "", the server is no more."""
+        batch, progress, text = Batch(), Progress(self.run / "status", bound_s), b""
+        while not text.endswith(b"served\n") and not batch.end:
+            select.select([self.process.stdout], [], [], LOOK_S)
+            part = self.process.stdout.read()
+            text += part or b""
+            if part == b"":
+                batch.end = end_of(self.process.wait()) or "ended"
+            elif progress.is_hung():
+                batch.end = f"hung for {bound_s:.0f} s"
+        batch.take_place(progress.place())
+        batch.text = text.decode(errors="replace").removesuffix("served\n")
+        return batch
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+        shutil.rmtree(self.run)
+
+
+class ServedSides:
+    """Both sides as servers, made anew where one has ended or the options are others. One thread at a time."""
+
+    def __init__(self, sides, bound_s):
+        self.sides, self.bound_s, self.options, self.servers = sides, bound_s, None, []
+
+    def run(self, options, kind, name):
+        if self.options != options:
+            self.close()
+        if not self.servers:
+            self.options, self.servers = options, [Server(side, options) for side in self.sides]
+        for server in self.servers:
+            server.ask(kind, name)
+        batches = [server.answer(self.bound_s) for server in self.servers]
+        if any(batch.end for batch in batches):
+            self.close()
+        return batches
+
+    def close(self):
+        for server in self.servers:
+            server.close()
+        self.servers = []
+
+
 def read_outcome(path, batch):
-    data = path.read_bytes()
-    programs, pairs, batch.calls, batch.broken, batch.left_out = HEADER.unpack_from(data)
-    at = HEADER.size
-    batch.hashes = [OUTCOME.unpack_from(data, at + i * OUTCOME.size)[0] for i in range(programs)]
-    at += programs * OUTCOME.size
+    """What the process has finished before it ended; nothing where it has not come so far."""
+    data = path.read_bytes() if path.exists() else b""
+    if len(data) < HEADER.size:
+        return
+    programs, pairs, room, _, batch.calls, batch.broken, batch.left_out = HEADER.unpack_from(data)
+    batch.hashes = [OUTCOME.unpack_from(data, HEADER.size + i * OUTCOME.size)[0] for i in range(programs)]
+    at = HEADER.size + room * OUTCOME.size
     for i in range(pairs):
         row, result, count = PAIR.unpack_from(data, at + i * PAIR.size)
         batch.pairs[row, result] = count
 
 
-def run_both(sides, arguments, timeout_s, explain=False):
-    started = [side.start(arguments, explain) for side in sides]
-    return [side.finish(one, timeout_s) for side, one in zip(sides, started)]
+def run_both(sides, arguments, bound_s, explain=False):
+    started = [side.start_batch(arguments, explain) for side in sides]
+    return [side.finish(one, bound_s) for side, one in zip(sides, started)]
