@@ -87,7 +87,7 @@ CUresult cuLinkCreate_v2(unsigned int count, CUjit_option* names, void** values,
   if (state == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   auto* link = new Link;
-  Object* object = NewObject(HandleKind::kLink, CurrentContextObject());
+  Object* object = NewObject(HandleKind::kLink, nullptr);
   CUresult result = object != nullptr ? link->options.Take(count, names, values) : CUDA_ERROR_OUT_OF_MEMORY;
   if (result == CUDA_SUCCESS) {
     JitOptions sent = link->options;  // what the call changes comes back once, as the call's own

@@ -45,6 +45,25 @@ struct alignas(64) Object {
 };
 static_assert(sizeof(Object) == 128);
 
+// Whether the driver ends an object of this kind with the context that was current when it was made. Pools and allocations belong to
+// their device, and the others to the process (seen on driver 580.159; tests/driver/context_test.cc: OutlivesItsContext).
+constexpr bool EndsWithContext(HandleKind kind) {
+  switch (kind) {
+    case HandleKind::kModule:
+    case HandleKind::kFunction:
+    case HandleKind::kStream:
+    case HandleKind::kEvent:
+    case HandleKind::kArray:
+    case HandleKind::kMipmappedArray:
+    case HandleKind::kGreenContext:
+    case HandleKind::kTextureReference:
+    case HandleKind::kSurfaceReference:
+      return true;
+    default:
+      return false;
+  }
+}
+
 // Makes an object; null when all kMaxHandles numbers are taken. FreeObject takes null too; what `detail`
 // points to is the caller's to free.
 Object* NewObject(HandleKind kind, Object* context);

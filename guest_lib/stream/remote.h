@@ -93,11 +93,7 @@ struct Remote {
   template <class T>
   T Make(Writer& w) {
     if (!w.ok()) return nullptr;
-    // Graphs and what is in them outlast every context.
-    constexpr bool kOfNoContext = kKindOf<T> == HandleKind::kGraph || kKindOf<T> == HandleKind::kGraphNode ||
-                                  kKindOf<T> == HandleKind::kGraphExec ||
-                                  kKindOf<T> == HandleKind::kUserObject;
-    Object* object = NewObject(kKindOf<T>, kOfNoContext ? nullptr : CurrentContextObject());
+    Object* object = NewObject(kKindOf<T>, EndsWithContext(kKindOf<T>) ? CurrentContextObject() : nullptr);
     if (object == nullptr) w.Fail(CUDA_ERROR_OUT_OF_MEMORY);
     return reinterpret_cast<T>(object);
   }

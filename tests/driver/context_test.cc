@@ -48,6 +48,45 @@ TEST_F(ContextTest, CreateDestroy) {
   EXPECT_NE(cuCtxDestroy(nullptr), CUDA_SUCCESS);
 }
 
+// Pools and allocations belong to the device, and a link to the process, whichever context was current when they were made.
+TEST_F(ContextTest, OutlivesItsContext) {
+  CUcontext context = Create();
+  CUmemPoolProps pool_properties{};
+  pool_properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+  pool_properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  CUmemAllocationProp properties{};
+  properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+  properties.location = pool_properties.location;
+  size_t granularity = 0;
+  OK(cuMemGetAllocationGranularity(&granularity, &properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM));
+  CUmemoryPool standard = nullptr, pool = nullptr;
+  CUmemGenericAllocationHandle allocation = 0;
+  CUlinkState link = nullptr;
+  CUdeviceptr mapped = 0, address = 0;
+  OK(cuDeviceGetDefaultMemPool(&standard, 0));
+  OK(cuMemPoolCreate(&pool, &pool_properties));
+  OK(cuMemCreate(&allocation, granularity, &properties, 0));
+  OK(cuLinkCreate(0, nullptr, nullptr, &link));
+  OK(cuCtxDestroy(context));
+  context = Create();
+  CUmemoryPool again = nullptr;
+  OK(cuDeviceGetDefaultMemPool(&again, 0));
+  EXPECT_EQ(again, standard);
+  OK(cuDeviceSetMemPool(0, standard));
+  for (CUmemoryPool each : {standard, pool}) {
+    EXPECT_EQ(cuMemAllocFromPoolAsync(&address, 100, each, nullptr), CUDA_SUCCESS);
+    EXPECT_EQ(cuMemFreeAsync(address, nullptr), CUDA_SUCCESS);
+  }
+  EXPECT_EQ(cuMemPoolDestroy(pool), CUDA_SUCCESS);
+  OK(cuMemAddressReserve(&mapped, granularity, 0, 0, 0));
+  EXPECT_EQ(cuMemMap(mapped, granularity, 0, allocation, 0), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemUnmap(mapped, granularity), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemRelease(allocation), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemAddressFree(mapped, granularity), CUDA_SUCCESS);
+  EXPECT_EQ(cuLinkDestroy(link), CUDA_SUCCESS);
+  OK(cuCtxDestroy(context));
+}
+
 TEST_F(ContextTest, AllFormsOfCreate) {
   using Create3 = CUresult(CUcontext*, CUexecAffinityParam*, int, unsigned, CUdevice);
   using Create4 = CUresult(CUcontext*, CUctxCreateParams*, unsigned, CUdevice);
