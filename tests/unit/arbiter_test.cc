@@ -204,6 +204,28 @@ TEST(Arbiter, OneKernelAMillisecondBesideThreeThatNeverStop) {
   }
 }
 
+// The same where launches are due at times of their own, and follow each other at once after one that was late: it comes back soon
+// after it has left the turn, and does not pay for more time without work than it gains by it.
+TEST(Arbiter, KernelsThatAreDueAtTimesOfTheirOwnWaitForOneTurn) {
+  for (const uint64_t period_ns : {700'000u, 1'000'000u, 1'500'000u}) {
+    for (const uint64_t react_ns : {0u, 20'000u, 60'000u}) {
+      VirtualGpu gpu;
+      VirtualProcess& calm = gpu.Start({.vm = gpu.AddVm({}),
+                                        .kernel_ns = 10'000,
+                                        .waits = true,
+                                        .period_ns = period_ns,
+                                        .react_ns = react_ns});
+      for (int i = 0; i < 3; ++i) gpu.Start({.vm = gpu.AddVm({}), .react_ns = react_ns});
+      gpu.Run(500 * kMs);
+      calm.latencies_ns.clear();
+      gpu.Run(4 * kSecond);
+      EXPECT_GT(calm.latencies_ns.size(), 2'500u);
+      EXPECT_LE(Percentile99(calm.latencies_ns), 2 * kMs + VirtualGpu::kSwitchNs + VirtualGpu::kLookNs)
+          << period_ns << " " << react_ns;
+    }
+  }
+}
+
 // A request of eight tokens, of 130 short kernels each, now and then beside kernels that never stop. It waits for what those have
 // outstanding once, has the GPU to its end, and the others have what it leaves.
 TEST(Arbiter, RequestsOfALatencyVmBesideOneThatNeverStops) {

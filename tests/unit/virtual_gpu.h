@@ -23,6 +23,8 @@ struct VirtualProcess {
   uint64_t kernel_ns = 200'000;
   bool waits = false;   // launches one kernel and waits for it
   uint64_t gap_ns = 0;  // of one that waits: from its end to the next launch
+  // Of one that waits: its launches are due so far apart, also where the last one was late, and then follow each other at once.
+  uint64_t period_ns = 0;
   uint64_t slice_ns = 2'000'000;
   uint64_t react_ns = 0;    // from the end of a kernel until its worker sees the mark behind it
   bool alternates = false;  // each launch goes to another stream than the last, and has a mark of its own
@@ -137,7 +139,7 @@ class VirtualGpu {
     worker.words.waiting = 0;
     if (process.lies) worker.words.unmarked = worker.words.waiting = 1;
     if (!due) return;
-    if (process.asked_ns == 0) process.asked_ns = now_ns;
+    if (process.asked_ns == 0) process.asked_ns = process.period_ns == 0 ? now_ns : process.next_ns;
     const size_t most = MostQueued(process);
     while (process.queue.size() < most || process.spins) {
       if (!worker.gate().MayPass(now_ns)) {
@@ -222,8 +224,9 @@ class VirtualGpu {
     ++process.finished;
     if (!process.waits) return;
     process.latencies_ns.push_back(now_ns + kTickNs - process.asked_ns);
+    process.next_ns =
+        process.period_ns != 0 ? process.asked_ns + process.period_ns : now_ns + kTickNs + process.gap_ns;
     process.asked_ns = 0;
-    process.next_ns = now_ns + kTickNs + process.gap_ns;
   }
 
   // A thread of each worker does so when it hears of another VM.
