@@ -141,6 +141,7 @@ constexpr CUresult RequireNumber(HandleKind kind, WireHandle wire) {
 
 // What the driver answers for a handle of that kind whose object does not exist (any more).
 constexpr CUresult InvalidHandleError(HandleKind kind) {
+  if (kind == HandleKind::kMemoryPool) return CUDA_ERROR_INVALID_VALUE;
   return kind == HandleKind::kContext ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_HANDLE;
 }
 

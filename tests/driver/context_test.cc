@@ -78,6 +78,7 @@ TEST_F(ContextTest, OutlivesItsContext) {
     EXPECT_EQ(cuMemFreeAsync(address, nullptr), CUDA_SUCCESS);
   }
   EXPECT_EQ(cuMemPoolDestroy(pool), CUDA_SUCCESS);
+  EXPECT_EQ(cuMemPoolDestroy(pool), CUDA_ERROR_INVALID_VALUE);
   OK(cuMemAddressReserve(&mapped, granularity, 0, 0, 0));
   EXPECT_EQ(cuMemMap(mapped, granularity, 0, allocation, 0), CUDA_SUCCESS);
   EXPECT_EQ(cuMemUnmap(mapped, granularity), CUDA_SUCCESS);
