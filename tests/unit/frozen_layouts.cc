@@ -100,7 +100,7 @@ STRUCT(launcher::VmProcess) FIELD(pid) FIELD(reserved) END STRUCT(launcher::Cach
     STRUCT(TurnWords) FIELD(submitted) FIELD(waiting) FIELD(unmarked) FIELD(sent) FIELD(slice_us) FIELD(done) END
     STRUCT(GrantWords) FIELD(grant) FIELD(openings) FIELD(seen_ns) FIELD(slice_us) FIELD(news) FIELD(queue_us) END
     STRUCT(LinkWords) FIELD(copied) FIELD(waiting) FIELD(done) END
-    STRUCT(LinkGrantWords) FIELD(grant) FIELD(window_kib) FIELD(seen_ns) END
+    STRUCT(LinkGrantWords) FIELD(grant) FIELD(window_kib) FIELD(seen_ns) FIELD(others_copy) END
     // clang-format on
 
     template <class... Types>

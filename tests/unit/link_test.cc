@@ -507,6 +507,26 @@ TEST(LinkArbiterTest, AVeryLargeCopyCounts) {
   EXPECT_FALSE(arbiter.watched());
 }
 
+// Who copies little is told that another copies much, and for how long; who copies much is not told of itself.
+TEST(LinkArbiterTest, OthersThatCopyMuchAreSaid) {
+  LinkArbiter arbiter;
+  const size_t much = arbiter.Add({}), little = arbiter.Add({});
+  std::vector<LinkDemand> demands(2);
+  uint64_t now = 1000 * kMs;
+  const auto look = [&](uint64_t bytes_of_much) {
+    demands[much].copied += bytes_of_much;
+    demands[little].copied += 4;
+    arbiter.Look(now += kMs, demands);
+  };
+  for (int i = 0; i < 10; ++i) look(1 << 10);
+  EXPECT_FALSE(arbiter.others_copy(little));
+  for (int i = 0; i < 10; ++i) look(50 << 20);
+  EXPECT_TRUE(arbiter.others_copy(little));
+  EXPECT_FALSE(arbiter.others_copy(much));
+  for (int i = 0; i < 300; ++i) look(0);
+  EXPECT_FALSE(arbiter.others_copy(little));
+}
+
 TEST(LinkArbiterTest, GarbageIsOnlyADemand) {
   LinkArbiter arbiter;
   const size_t liar = arbiter.Add({}), honest = arbiter.Add({});

@@ -26,6 +26,8 @@ struct LinkGrantWords {
   alignas(64) std::atomic<uint32_t> grant[kLinkDirections];
   std::atomic<uint32_t> window_kib[kLinkDirections];  // of each worker
   std::atomic<uint64_t> seen_ns;                      // CLOCK_MONOTONIC of the daemon's last look
+  // 1: another VM has copied much within the last tenth of a second. A daemon before it leaves 0.
+  std::atomic<uint32_t> others_copy[kLinkDirections];
 };
 
 struct LinkWords {

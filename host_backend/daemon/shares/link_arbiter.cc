@@ -191,6 +191,7 @@ void LinkArbiter::Publish(std::optional<size_t> behind, uint64_t now_ns) {
   watched_ = std::count_if(vms_.begin(), vms_.end(), is_known) > 1;
   for (Vm& vm : vms_) {
     if (!vm.used) continue;
+    vm.others_copy = active_ > (is_active(vm) ? 1 : 0);
     const bool capped = vm.terms.pcie_mib_per_s != 0;
     watched_ = watched_ || (capped && is_known(vm));
     const bool waits = vm.demand.waiting != 0 || (vm.waited_ns != 0 && now_ns - vm.waited_ns < kRecentWaitNs);

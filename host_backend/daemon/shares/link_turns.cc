@@ -34,7 +34,7 @@ void LinkTurns::Close(const std::string& share, const std::string& scope, uint32
                                  [&](const auto& other) { return other.first.first == scope; });
   for (uint32_t direction = 0; direction < kLinkDirections; ++direction) {
     member->second.ended[direction] += closed.Copied(direction);
-    if (!lives) Publish(closed, direction, LinkGrant::kAsleep, 0);
+    if (!lives) Publish(closed, direction, LinkGrant::kAsleep, 0, false);
   }
   member->second.left_ns = now_ns;
 }
@@ -77,8 +77,10 @@ LinkDemand LinkTurns::DemandOf(const Member& member, uint32_t direction, const I
   return demand;
 }
 
-void LinkTurns::Publish(const Worker& worker, uint32_t direction, LinkGrant grant, uint32_t window_kib) {
+void LinkTurns::Publish(const Worker& worker, uint32_t direction, LinkGrant grant, uint32_t window_kib,
+                        bool others_copy) {
   LinkGrantWords& words = *worker.grant;
+  words.others_copy[direction].store(others_copy ? 1 : 0, std::memory_order_relaxed);
   words.window_kib[direction].store(window_kib, std::memory_order_relaxed);
   const auto value = static_cast<uint32_t>(grant);
   const uint32_t before = words.grant[direction].load(std::memory_order_relaxed);
@@ -101,7 +103,8 @@ NextLook LinkTurns::Look(uint64_t now_ns, const IsPaused& is_paused) {
       for (const auto& [name, worker] : member.workers) {
         const bool paused = is_paused(name.first);
         worker.grant->seen_ns.store(now_ns, std::memory_order_release);
-        Publish(worker, direction, paused ? LinkGrant::kClosed : arbiter.grant(vm), arbiter.window_kib(vm));
+        Publish(worker, direction, paused ? LinkGrant::kClosed : arbiter.grant(vm), arbiter.window_kib(vm),
+                arbiter.others_copy(vm));
         // It is to be told again and again, because a grant counts for a while only.
         if (paused) next = std::max(next, NextLook::kSlow);
       }

@@ -52,6 +52,12 @@ class LinkGate {
     if (bytes > kSmallBytes && !done && !IsOpen(direction)) [[unlikely]]
       Note(direction, bytes);
   }
+  // Whether other VMs copy much, as the daemon last said.
+  bool OthersCopy() const {
+    const auto& words = grant().others_copy;
+    return (words[kToDevice].load(std::memory_order_relaxed) |
+            words[kToHost].load(std::memory_order_relaxed)) != 0;
+  }
   // No mark that is outstanding will be written any more.
   void ForgetMarks();
 

@@ -253,6 +253,10 @@ void DeviceGates::MarkUnsettled(Objects& objects) {
   unsettled_ = nullptr;
 }
 
+const LinkGate& DeviceGates::LinkOf(const Entrance& at) const {
+  return doors_[static_cast<size_t>(&at - entrances_.data())]->link;
+}
+
 CUresult DeviceGates::WriteWord(bool goes_on, CUstream stream, CUdeviceptr word, uint64_t value) {
   const Driver& driver = TheDriver();
   Door* const door = goes_on ? unsettled_ : nullptr;

@@ -103,6 +103,12 @@ class DeviceGates {
     MarkUnsettled(objects);
   }
 
+  // Whether other VMs copy much over the link of the device that the calling thread's request names. What the GPU writes behind a
+  // copy then comes late: its copy engine serves the others in between (6 us on an H200, docs/sharing.md).
+  bool OthersCopy() {
+    const Entrance* const at = Find();
+    return at != nullptr && LinkOf(*at).OthersCopy();
+  }
   // Has the GPU write the word in that stream, and a mark in the same call if one is due and the thread `goes_on`. What
   // the driver answers.
   CUresult WriteWord(bool goes_on, CUstream stream, CUdeviceptr word, uint64_t value);
@@ -119,6 +125,7 @@ class DeviceGates {
 
  private:
   struct Door;
+  const LinkGate& LinkOf(const Entrance& at) const;
   Door* DoorOfRequest() {
     const Entrance* const at = Find();
     return at != nullptr ? doors_[static_cast<size_t>(at - entrances_.data())].get() : nullptr;

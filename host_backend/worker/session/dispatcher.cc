@@ -11,6 +11,7 @@
 #include <chrono>
 #include <string>
 
+#include "host_backend/common/monotonic.h"
 #include "host_backend/worker/driver/capture.h"
 #include "ivshmem_ring/protocol/operation.h"
 #include "ivshmem_ring/system/futex.h"
@@ -128,6 +129,18 @@ void Dispatcher::Settle(bool or_more) {
   if (*result != CUDA_SUCCESS) NoteFailure(last_unsettled_, *result);
   unsettled_ = 0;
   SetDispatched(last_unsettled_.sequence + 1);
+}
+
+bool Dispatcher::IsDoneSoon(CUstream stream) {
+  constexpr uint64_t kMostNs = 20'000;
+  const Driver& driver = TheDriver();
+  if (!Has(driver.cuStreamQuery) || Captures::Any() || FreeProcessors() == kCrowded) return false;
+  const RelaxedMode relaxed;  // another thread may have begun a capture meanwhile
+  const uint64_t begin = MonotonicNs();
+  CUresult result = driver.cuStreamQuery(stream);
+  while (result == CUDA_ERROR_NOT_READY && !transport_.MainReady() && MonotonicNs() - begin < kMostNs)
+    result = driver.cuStreamQuery(stream);
+  return result == CUDA_SUCCESS;
 }
 
 // A sleeper that states its number at this very moment may be missed, since nothing keeps the load behind the store, or another

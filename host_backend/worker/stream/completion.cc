@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/worker/stream/completion.h"
 
+#include <atomic>
+
 #include "host_backend/worker/addresses/arenas.h"
 #include "host_backend/worker/session/dispatcher.h"
 #include "host_backend/worker/session/session.h"
@@ -15,8 +17,12 @@ CUresult WriteMark(Session& session, const Request& request, CUstream stream, ui
     session.Violation("it wants a mark where it has no word");
     return CUDA_ERROR_INVALID_VALUE;
   }
-  session.gates().WriteWord(!request.in_lane, stream, reinterpret_cast<CUdeviceptr>(word.data()),
-                            request.header.sequence + 1);
+  const uint64_t value = request.header.sequence + 1;
+  if (!request.in_lane && session.gates().OthersCopy() && session.part<Dispatcher>().IsDoneSoon(stream)) {
+    std::atomic_ref(*reinterpret_cast<uint64_t*>(word.data())).store(value, std::memory_order_release);
+    return CUDA_SUCCESS;
+  }
+  session.gates().WriteWord(!request.in_lane, stream, reinterpret_cast<CUdeviceptr>(word.data()), value);
   return CUDA_SUCCESS;
 }
 
