@@ -2,6 +2,7 @@
 #include "host_backend/sandbox/filter.h"
 
 #include <errno.h>
+#include <linux/audit.h>
 #include <linux/seccomp.h>
 #include <seccomp.h>
 #include <sys/mman.h>
@@ -9,8 +10,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <memory>
+#include <span>
+#include <utility>
 
 #include "host_backend/common/unique_fd.h"
 
@@ -35,6 +40,75 @@ Condition Is(unsigned argument, uint64_t value) {
 Condition Below(unsigned argument, uint64_t value) {
   return {argument, SCMP_CMP_LT, value, 0};
 }
+
+// The control requests that the driver may make of its devices, on every descriptor but the region's, as libseccomp's rules are of
+// the other calls: there is none above it. It is a search in 17 instructions, where libseccomp would compare one request after the
+// other, 48 to 85 instructions. What is not found goes on to the rules, which have no ioctl.
+class RequestSearch {
+ public:
+  void Add(uint32_t request) { requests_.push_back(request); }
+  bool Fits() const { return requests_.size() <= kMost; }
+
+  // The instructions that come before the rules.
+  Program Build() {
+    std::sort(requests_.begin(), requests_.end());
+    requests_.erase(std::unique(requests_.begin(), requests_.end()), requests_.end());
+    if (requests_.empty()) return {};
+    Load(offsetof(seccomp_data, arch));
+    LeaveUnless(AUDIT_ARCH_X86_64);
+    Load(offsetof(seccomp_data, nr));
+    LeaveUnless(uint32_t(SCMP_SYS(ioctl)));
+    PassDescriptor();
+    Load(offsetof(seccomp_data, args[1]));
+    Search(requests_);
+    for (const size_t at : leaves_) code_[at].k = uint32_t(code_.size() - at - 1);
+    return std::move(code_);
+  }
+
+ private:
+  static constexpr size_t kMost = 120;  // a jump spans 255 instructions at most, and half of a search is one
+
+  void Load(size_t offset) { code_.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, uint32_t(offset))); }
+  void Test(uint16_t test, uint64_t value, uint8_t if_true, uint8_t if_false) {
+    code_.push_back(BPF_JUMP(uint16_t(BPF_JMP | test | BPF_K), uint32_t(value), if_true, if_false));
+  }
+  void Leave() {
+    leaves_.push_back(code_.size());
+    code_.push_back(BPF_STMT(BPF_JMP | BPF_JA, 0));
+  }
+  void LeaveUnless(uint32_t value) {
+    Test(BPF_JEQ, value, 1, 0);
+    Leave();
+  }
+  // The upper half counts only where the lower half is a descriptor, as in the rules.
+  void PassDescriptor() {
+    constexpr size_t kDescriptor = offsetof(seccomp_data, args[0]);
+    Load(kDescriptor);
+    Test(BPF_JGE, kRegionDescriptor, 3, 0);
+    Load(kDescriptor + sizeof(uint32_t));
+    Test(BPF_JEQ, 0, 4, 0);
+    Leave();
+    Test(BPF_JEQ, kNoDescriptor, 2, 0);
+    Test(BPF_JEQ, kWorkingFolder, 1, 0);
+    Leave();
+  }
+  void Search(std::span<const uint32_t> among) {
+    if (among.size() == 1) {
+      LeaveUnless(among[0]);
+      code_.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+      return;
+    }
+    const size_t half = among.size() / 2, at = code_.size();
+    Test(BPF_JGE, among[half], 0, 0);
+    Search(among.first(half));
+    code_[at].jt = uint8_t(code_.size() - at - 1);
+    Search(among.subspan(half));
+  }
+
+  std::vector<uint32_t> requests_;
+  Program code_;
+  std::vector<size_t> leaves_;  // jumps to what comes behind
+};
 
 class Builder {
  public:
@@ -61,6 +135,9 @@ class Builder {
       case SCMP_SYS(prlimit64):
         Add(SCMP_ACT_ALLOW, call.number, {Is(0, uint64_t(options_.process))});
         return Add(SCMP_ACT_ALLOW, call.number, {Is(0, 0)});
+      case SCMP_SYS(ioctl):
+        if (allowed.value) return requests_.Add(*allowed.value);
+        break;
       default:
         break;
     }
@@ -72,12 +149,15 @@ class Builder {
 
   Result<Program> Finish() {
     const UniqueFd file(memfd_create("causeway-filter", MFD_CLOEXEC));
+    if (failure_ == 0 && !requests_.Fits()) failure_ = E2BIG;
     if (failure_ == 0) failure_ = -seccomp_export_bpf(context_.get(), file.get());
     if (failure_ != 0) return Error{"The system call filter cannot be built: " + ErrnoText(failure_) + "."};
     const off_t bytes = lseek(file.get(), 0, SEEK_END);
-    Program program(size_t(bytes) / sizeof(sock_filter));
-    if (program.empty() || pread(file.get(), program.data(), size_t(bytes), 0) != bytes)
+    Program rules(size_t(bytes) / sizeof(sock_filter));
+    if (rules.empty() || pread(file.get(), rules.data(), size_t(bytes), 0) != bytes)
       return Error{"The system call filter cannot be read back: " + ErrnoText() + "."};
+    Program program = requests_.Build();
+    program.insert(program.end(), rules.begin(), rules.end());
     return program;
   }
 
@@ -121,6 +201,7 @@ class Builder {
 
   const FilterOptions options_;
   const uint32_t otherwise_;
+  RequestSearch requests_;
   const std::unique_ptr<void, decltype(&seccomp_release)> context_;
   int failure_ = 0;
 };

@@ -32,18 +32,19 @@ class Counts:
 
     def __init__(self, names):
         self.names = names
-        self.programs = self.calls = self.left_out = self.native_ends = 0
+        self.programs = self.calls = self.left_out = self.native_ends = self.broken = 0
         self.pairs = collections.Counter()
 
     def add(self, native, compared):
         self.programs += compared
         self.calls += native.calls
         self.left_out += native.left_out
+        self.broken += bool(native.broken)
         self.pairs.update(native.pairs)
 
     def write(self, path, seed, differences):
         old = json.loads(path.read_text()) if path.exists() else {}
-        for key in ("programs", "calls", "left_out", "native_ends"):
+        for key in ("programs", "calls", "left_out", "native_ends", "broken"):
             old[key] = old.get(key, 0) + getattr(self, key)
         rows = old.setdefault("rows", {})
         for (row, result), count in sorted(self.pairs.items()):
@@ -200,7 +201,7 @@ class Comparison:
         return (f"{counts.programs} programs, {counts.calls} calls, {len({row for row, _ in counts.pairs})} of {len(counts.names)} rows, "
                 f"{len(counts.pairs)} pairs of row and result; {len(self.differing)} programs differ, {len(self.unexplained)} of them unexplained (of these {len(self.tolerated)} are tolerated as rare or do not come again alone), "
                 f"in {len(self.found)} ways; "
-                f"{counts.native_ends} ended the native process")
+                f"{counts.native_ends} ended the native process, {counts.broken} lost its context")
 
     def report(self):
         """The report, whole: whoever ends this process has what was found by then."""

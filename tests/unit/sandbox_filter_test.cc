@@ -4,14 +4,19 @@
 // limit.)
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/audit.h>
 #include <linux/bpf_common.h>
+#include <linux/seccomp.h>
 #include <linux/types.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <xen/gntalloc.h>
 
+#include <cstring>
+#include <set>
 #include <string_view>
 
 #include "host_backend/sandbox/filter.h"
@@ -43,6 +48,91 @@ int SignalAfter(int descriptor, unsigned long request, const char* driver = "") 
   waitpid(child, &status, 0);
   if (WIFSIGNALED(status)) return WTERMSIG(status);
   return WEXITSTATUS(status) == 0 ? 0 : -1;
+}
+
+// What the filter says of a control request, and in how many instructions.
+struct Verdict {
+  uint32_t action = 0;
+  int steps = 0;
+};
+Verdict OfRequest(const Program& program, uint64_t descriptor, uint64_t request) {
+  seccomp_data data{};
+  data.nr = SYS_ioctl;
+  data.arch = AUDIT_ARCH_X86_64;
+  data.args[0] = descriptor;
+  data.args[1] = request;
+  Verdict verdict;
+  uint32_t accumulator = 0;
+  for (size_t i = 0; i < program.size(); ++i) {
+    const sock_filter& each = program[i];
+    ++verdict.steps;
+    const auto jump = [&](bool taken) { i += taken ? each.jt : each.jf; };
+    switch (each.code) {
+      case BPF_LD | BPF_W | BPF_ABS:
+        std::memcpy(&accumulator, reinterpret_cast<const char*>(&data) + each.k, sizeof accumulator);
+        break;
+      case BPF_ALU | BPF_AND | BPF_K:
+        accumulator &= each.k;
+        break;
+      case BPF_JMP | BPF_JA:
+        i += each.k;
+        break;
+      case BPF_JMP | BPF_JEQ | BPF_K:
+        jump(accumulator == each.k);
+        break;
+      case BPF_JMP | BPF_JGT | BPF_K:
+        jump(accumulator > each.k);
+        break;
+      case BPF_JMP | BPF_JGE | BPF_K:
+        jump(accumulator >= each.k);
+        break;
+      case BPF_RET | BPF_K:
+        verdict.action = each.k;
+        return verdict;
+      default:
+        ADD_FAILURE() << "an instruction that this test does not know: " << each.code;
+        return verdict;
+    }
+  }
+  ADD_FAILURE() << "the program does not return";
+  return verdict;
+}
+
+// Each request of a profile passes on every descriptor but the region's and those above, in few instructions; its neighbours do not.
+TEST(SandboxFilter, RequestsAreFoundInFewInstructions) {
+  constexpr int kMostSteps = 24;
+  for (unsigned i = 0; i < kProfileCount; ++i) {
+    const auto profile = ParseProfile(kProfiles[i].name, kProfiles[i].text);
+    ASSERT_TRUE(profile.ok()) << profile.error();
+    FilterOptions options;
+    options.process = getpid();
+    const auto program = BuildFilter(profile.value(), options);
+    ASSERT_TRUE(program.ok()) << program.error();
+    std::set<uint32_t> requests;
+    for (const AllowedCall& each : profile.value().calls) {
+      if (each.call->number == SYS_ioctl) requests.insert(each.value.value());
+    }
+    for (const AllowedCall& each : BaseProfile()->calls) {
+      if (each.call->number == SYS_ioctl) requests.insert(each.value.value());
+    }
+    for (const uint32_t request : requests) {
+      // Also on what is none, which the kernel answers.
+      for (const uint64_t descriptor : {0, 8, kRegionDescriptor - 1, -1, AT_FDCWD}) {
+        const Verdict verdict = OfRequest(program.value(), descriptor, request);
+        EXPECT_EQ(verdict.action, uint32_t{SECCOMP_RET_ALLOW}) << kProfiles[i].name << " " << request;
+        EXPECT_LE(verdict.steps, kMostSteps) << kProfiles[i].name << " " << request;
+      }
+      for (const uint64_t descriptor :
+           {uint64_t{kRegionDescriptor}, uint64_t{kRegionDescriptor} + 1, uint64_t{1} << 32})
+        EXPECT_NE(OfRequest(program.value(), descriptor, request).action, uint32_t{SECCOMP_RET_ALLOW})
+            << kProfiles[i].name << " " << request;
+      for (const uint32_t other : {request - 1, request + 1}) {
+        if (requests.contains(other)) continue;
+        EXPECT_NE(OfRequest(program.value(), 8, other).action, uint32_t{SECCOMP_RET_ALLOW})
+            << kProfiles[i].name << " " << other;
+      }
+    }
+  }
 }
 
 TEST(SandboxFilter, EveryProfileMakesAProgramThatTheKernelTakes) {
