@@ -86,9 +86,6 @@ NEEDS_OLD_CONTEXT(cuMemsetD2D16, CUdeviceptr_v1, unsigned int, unsigned short, u
 NEEDS_OLD_CONTEXT(cuMemsetD2D32, CUdeviceptr_v1, unsigned int, unsigned int, unsigned int, unsigned int)
 NEEDS_OLD_CONTEXT(cuArrayCreate, CUarray*, const CUDA_ARRAY_DESCRIPTOR_v1*)
 NEEDS_OLD_CONTEXT(cuArray3DCreate, CUarray*, const CUDA_ARRAY3D_DESCRIPTOR_v1*)
-NEEDS_OLD_CONTEXT(cuTexRefSetAddress2D, CUtexref, const CUDA_ARRAY_DESCRIPTOR_v1*, CUdeviceptr_v1,
-                  unsigned int)
-NEEDS_OLD_CONTEXT(cuTexRefGetAddress, CUdeviceptr_v1*, CUtexref)
 CUresult cuArrayGetDescriptor(CUDA_ARRAY_DESCRIPTOR_v1*, CUarray array) {
   return NeedOldContextOf(array);
 }
@@ -98,11 +95,18 @@ CUresult cuArray3DGetDescriptor(CUDA_ARRAY3D_DESCRIPTOR_v1*, CUarray array) {
 CUresult cuTexRefSetAddress(unsigned int*, CUtexref reference, CUdeviceptr_v1, unsigned int) {
   return NeedOldContextOf(reference);
 }
-// The driver looks at captures first.
-CUresult cuMemFree(CUdeviceptr_v1) {
+CUresult cuTexRefSetAddress2D(CUtexref reference, const CUDA_ARRAY_DESCRIPTOR_v1*, CUdeviceptr_v1,
+                              unsigned int) {
+  return NeedOldContextOf(reference);
+}
+CUresult cuTexRefGetAddress(CUdeviceptr_v1*, CUtexref reference) {
+  return NeedOldContextOf(reference);
+}
+// The driver looks at captures first. Without a context to free nothing is a success.
+CUresult cuMemFree(CUdeviceptr_v1 address) {
   if (const CUresult result = InitialisedOrError()) return result;
-  const CUresult refused = CaptureRefusal(CaptureRule::kUnsafe);
-  return refused != CUDA_SUCCESS ? refused : CUDA_ERROR_INVALID_CONTEXT;
+  if (const CUresult refused = CaptureRefusal(CaptureRule::kUnsafe)) return refused;
+  return address == 0 && CurrentContextObject() == nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
 }
 #undef NEEDS_OLD_CONTEXT
 

@@ -362,7 +362,7 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* list, unsigned
 // One call may set more bytes than a message holds.
 CUresult cuParamSetv(CUfunction function, int offset, void* from, unsigned int bytes) {
   constexpr unsigned kPiece = 2048;
-  if (const CUresult result = InitialisedOrError()) return result;
+  if (const CUresult result = NeedContext()) return result;
   if (from == nullptr) return CUDA_ERROR_INVALID_VALUE;
   NameAllOnDevice(from, bytes);
   unsigned at = 0;

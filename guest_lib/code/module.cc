@@ -191,6 +191,7 @@ CUresult cuModuleUnload(CUmodule module) {
   if (const CUresult result = InitialisedOrError()) return result;
   const Object* object = Find(module);
   if (object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (const CUresult refused = CheckUnsafeCall()) return refused;
   const WireHandle wire = WireOf(object);
   ForgetMigratingOf(wire);
   const CUresult result = Wait<Op::cuModuleUnload>(module);

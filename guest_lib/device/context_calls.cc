@@ -27,6 +27,12 @@ CUresult SendPrimary(Op op, CUdevice device) {
   return AskHost(op, PrimaryBody{device, 0, WireOf(PrimaryContext(device))});
 }
 
+// Whether cuCtxAttach has counted it up.
+bool HasFurtherUses(const Object* context) {
+  const std::lock_guard lock(context_mutex);
+  return !ContextOf(context).primary && ContextOf(context).references != 0;
+}
+
 // Messages about contexts carry none: the thread's own may be the one that is not active.
 struct WithoutContext {
   std::vector<Object*> saved;
@@ -190,11 +196,14 @@ CUresult cuCtxPushCurrent_v2(CUcontext context) {
 }
 
 // The form of CUDA 2, in which a context belongs to one thread at a time: one that the thread has already is
-// refused until cuCtxPopCurrent has set it free.
+// refused until cuCtxPopCurrent has set it free, and so is one that has further uses. (One that another thread has is not refused
+// here, as it is natively.)
 CUresult cuCtxPushCurrent(CUcontext context) {
   if (const CUresult result = InitialisedOrError()) return result;
   const auto& mine = ThisThread().contexts;
-  const bool taken = context != nullptr && std::find(mine.begin(), mine.end(), Find(context)) != mine.end();
+  const Object* object = context != nullptr ? Find(context) : nullptr;
+  const bool taken = object != nullptr &&
+                     (HasFurtherUses(object) || std::find(mine.begin(), mine.end(), object) != mine.end());
   return taken ? CUDA_ERROR_INVALID_CONTEXT : cuCtxPushCurrent_v2(context);
 }
 
@@ -207,18 +216,11 @@ CUresult cuCtxPopCurrent_v2(CUcontext* context) {
   return CUDA_SUCCESS;
 }
 
-// The form of CUDA 2 answers null in place of a context whose uses cuCtxAttach has counted up, as NVIDIA's library does.
+// The form of CUDA 2 leaves a context with further uses where it is, and says that it has succeeded, as NVIDIA's library does.
 CUresult cuCtxPopCurrent(CUcontext* context) {
   if (const CUresult result = InitialisedOrError()) return result;
   const Object* current = CurrentContextObject();
-  bool is_attached = false;
-  if (current != nullptr) {
-    const std::lock_guard lock(context_mutex);
-    is_attached = !ContextOf(current).primary && ContextOf(current).references != 0;
-  }
-  const CUresult result = cuCtxPopCurrent_v2(context);
-  if (result == CUDA_SUCCESS && is_attached && context != nullptr) *context = nullptr;
-  return result;
+  return current != nullptr && HasFurtherUses(current) ? CUDA_SUCCESS : cuCtxPopCurrent_v2(context);
 }
 
 CUresult cuCtxGetDevice(CUdevice* device) {
@@ -312,8 +314,8 @@ CUresult cuCtxGetId(CUcontext context, unsigned long long* id) {
 
 CUresult cuCtxAttach(CUcontext* context, unsigned int flags) {
   if (const CUresult result = InitialisedOrError()) return result;
-  if (context == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  if (context == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
   *context = CurrentContext();
   Context& detail = ContextOf(CurrentContextObject());
   const std::lock_guard lock(context_mutex);

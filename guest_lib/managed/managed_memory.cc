@@ -456,13 +456,18 @@ CUresult cuMemPrefetchAsync(CUdeviceptr address, size_t bytes, CUdevice device, 
 }
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned int flags,
                                CUstream stream) {
-  return flags == 0 ? Prefetch(address, bytes, location, stream) : CUDA_ERROR_INVALID_VALUE;
+  // A place that is none is looked at before captures.
+  const bool is_place = location.type != CU_MEM_LOCATION_TYPE_INVALID;
+  return flags == 0 && is_place ? Prefetch(address, bytes, location, stream) : CUDA_ERROR_INVALID_VALUE;
 }
 CUresult cuMemAdvise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUdevice device) {
   return Advise(address, bytes, advice, OfDevice(device));
 }
 CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location) {
-  return Advise(address, bytes, advice, location);
+  // Neither an advice nor a place: that is seen before captures.
+  const bool says_something =
+      advice >= CU_MEM_ADVISE_SET_READ_MOSTLY || location.type != CU_MEM_LOCATION_TYPE_INVALID;
+  return says_something ? Advise(address, bytes, advice, location) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuMemRangeGetAttribute(void* data, size_t data_bytes, CUmem_range_attribute attribute,
@@ -475,6 +480,7 @@ CUresult cuMemRangeGetAttribute(void* data, size_t data_bytes, CUmem_range_attri
 CUresult cuMemRangeGetAttributes(void** data, size_t* data_bytes, CUmem_range_attribute* attributes,
                                  size_t count, CUdeviceptr address, size_t bytes) {
   PageRange range{};
+  if (const CUresult result = NeedContext()) return result;
   const bool migrating = IsMigrating(address);
   if (!migrating) {
     if (const CUresult result = ManagedRange(address, bytes, &range)) return result;

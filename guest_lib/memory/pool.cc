@@ -31,6 +31,14 @@ CUresult CheckPoolOf(const CUmemLocation* location, CUmemAllocationType type) {
   return here ? CUDA_ERROR_NOT_SUPPORTED : CheckType(type);
 }
 
+// In the driver's order (580.159).
+CUresult CheckPlaceOfAccess(const CUmemAccessDesc& access) {
+  const bool is_device = access.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+  if (!is_device || access.flags == CU_MEM_ACCESS_FLAGS_PROT_READ) return CUDA_ERROR_NOT_SUPPORTED;
+  const auto devices = static_cast<int>(Session::Made().devices().size());
+  return access.location.id >= 0 && access.location.id < devices ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
 }  // namespace
 
 extern "C" {
@@ -68,7 +76,8 @@ CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUme
     return AnswerBesideCaptures(result, CaptureRule::kUnsafe);
   if (IsHostPlace(location, type)) return SetCurrentHostPool(*location, pool);
   // No pool is of managed memory, since such pools cannot be made.
-  if (IsHostPool(pool) || type == CU_MEM_ALLOCATION_TYPE_MANAGED) return CUDA_ERROR_INVALID_VALUE;
+  if (IsHostPool(pool) || type == CU_MEM_ALLOCATION_TYPE_MANAGED)
+    return AnswerBesideCaptures(CUDA_ERROR_INVALID_VALUE, CaptureRule::kUnsafe);
   NoteCurrentPoolChange();
   return Wait<Op::cuMemSetMemPool>(location, type, pool);
 }
@@ -82,14 +91,21 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
 CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* accesses, size_t count) {
   const CUresult result = Wait<Op::cuMemPoolSetAccess>(pool, accesses, count);
   if (result == CUDA_SUCCESS && IsHostPool(pool)) NoteHostPoolAccess(pool, {accesses, count});
+  // No message carries values that are unknown, of which the driver says more where the place is none that it takes.
+  const bool may_be_place =
+      result == CUDA_ERROR_INVALID_VALUE && Find(pool) != nullptr && accesses != nullptr;
+  for (size_t i = 0; may_be_place && i < count; ++i) {
+    if (const CUresult refused = CheckPlaceOfAccess(accesses[i])) return refused;
+  }
   return result;
 }
 
 // For a pool on the host the driver's answer is about the device's pool that stands in its place, so it is replaced.
 CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool pool, CUmemLocation* location) {
   const CUresult result = Wait<Op::cuMemPoolGetAccess>(flags, pool, location);
-  if (result == CUDA_SUCCESS && location->type == CU_MEM_LOCATION_TYPE_DEVICE && IsHostPool(pool))
-    *flags = HostPoolAccess(pool, location->id);
+  if (result != CUDA_SUCCESS || !IsHostPool(pool)) return result;
+  *flags = location->type == CU_MEM_LOCATION_TYPE_DEVICE ? HostPoolAccess(pool, location->id)
+                                                         : CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
   return result;
 }
 

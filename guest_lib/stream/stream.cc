@@ -130,6 +130,8 @@ CUresult cuStreamSynchronize(CUstream stream) {
 CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
   const WithContextOf scope(stream);
   if (const CUresult result = NeedContext()) return result;
+  if (flags > CU_EVENT_WAIT_EXTERNAL)
+    return AnswerBesideCaptures(CUDA_ERROR_INVALID_VALUE, CaptureRule::kInStream, stream);
   if (Find(event) == nullptr)
     return AnswerBesideCaptures(CUDA_ERROR_INVALID_HANDLE, CaptureRule::kLaunches, stream);
   if (flags != CU_EVENT_WAIT_DEFAULT) {

@@ -163,7 +163,25 @@ TEST_F(ContextTest, TheFirstFormOfPush) {
   OK(cuCtxDestroy(own));
 }
 
-// The first form names no context that has further uses.
+// Launches of before CUDA 4 look at the context first.
+TEST_F(ContextTest, LegacyLaunchesWithoutAContext) {
+  const CUcontext own = Create();
+  CUmodule module = nullptr;
+  CUfunction add = nullptr;
+  OK(cuModuleLoadData(&module, kKernels));
+  OK(cuModuleGetFunction(&add, module, "add"));
+  OK(cuCtxPopCurrent(nullptr));
+  uint32_t word = 0;
+  EXPECT_EQ(cuParamSetSize(add, 12), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(cuParamSeti(add, 0, 1), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(cuParamSeti(add, 512, 1), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(cuParamSetf(add, 0, 1), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(cuParamSetv(add, 0, &word, 4), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(cuParamSetv(add, 0, nullptr, 0), CUDA_ERROR_INVALID_CONTEXT);
+  OK(cuCtxDestroy(own));
+}
+
+// The first form leaves a context that has further uses where it is, names none, and does not push it again.
 TEST_F(ContextTest, TheFirstFormOfPop) {
   auto* pop = SymbolAs<CUresult(CUcontext*)>("cuCtxPopCurrent");
   auto* attach = SymbolAs<CUresult(CUcontext*, unsigned)>("cuCtxAttach");
@@ -175,8 +193,13 @@ TEST_F(ContextTest, TheFirstFormOfPop) {
   EXPECT_EQ(named, own);
   OK(cuCtxPushCurrent(own));
   OK(attach(&named, 0));
+  named = nullptr;
   OK(pop(&named));
   EXPECT_EQ(named, nullptr);
+  EXPECT_EQ(Current(), own);
+  OK(cuCtxPopCurrent(nullptr));
+  EXPECT_EQ(SymbolAs<CUresult(CUcontext)>("cuCtxPushCurrent")(own), CUDA_ERROR_INVALID_CONTEXT);
+  EXPECT_EQ(attach(nullptr, 1), CUDA_ERROR_INVALID_CONTEXT);  // without a context
   OK(cuCtxDestroy(own));
 }
 

@@ -328,6 +328,7 @@ TEST_F(LaunchTest, AsBeforeCuda4) {
   EXPECT_EQ(cuParamSeti(add_, -4, 2), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuParamSeti(add_, 1 << 20, 2), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuParamSetf(add_, 1 << 20, 2.0F), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuParamSetSize(add_, 5000), CUDA_SUCCESS);
   EXPECT_EQ(cuParamSetSize(add_, 1 << 20), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(cuFuncSetBlockShape(nullptr, 1, 1, 1), CUDA_ERROR_INVALID_HANDLE);
   EXPECT_EQ(cuLaunch(nullptr), CUDA_ERROR_INVALID_HANDLE);

@@ -186,6 +186,9 @@ TEST_F(LegacyAbiTest, TextureReferencesInTodaysContext) {
   // Where there is no reference, that is what it says first.
   EXPECT_EQ(Old("cuTexRefSetAddress", &offset, CUtexref{nullptr}, Address{0x1000}, 64u),
             CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(Old("cuTexRefSetAddress2D", CUtexref{nullptr}, &flat, Address{0x1000}, 512u),
+            CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(Old("cuTexRefGetAddress", &address, CUtexref{nullptr}), CUDA_ERROR_INVALID_HANDLE);
   OK(cuTexRefDestroy(reference));
 }
 

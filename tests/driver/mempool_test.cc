@@ -268,6 +268,33 @@ TEST_F(MempoolTest, AccessOfNoPlaces) {
   EXPECT_EQ(cuMemPoolSetAccess(pool, nullptr, 0), CUDA_ERROR_INVALID_VALUE);
 }
 
+// The place is looked at first: only devices have access, none of them less than all, and a device never loses its own pools.
+TEST_F(MempoolTest, AccessOfPlaces) {
+  CUmemoryPool pool = nullptr;
+  const CUmemPoolProps own = Props();
+  OK(cuMemPoolCreate(&pool, &own));
+  const auto answer = [&](int type, int id, int flags) {
+    CUmemAccessDesc access{};
+    access.location.type = static_cast<CUmemLocationType>(type);
+    access.location.id = id;
+    access.flags = static_cast<CUmemAccess_flags>(flags);
+    return cuMemPoolSetAccess(pool, &access, 1);
+  };
+  constexpr int kNone = 0, kRead = 1, kUnknown = 2, kAll = 3;
+  EXPECT_EQ(answer(CU_MEM_LOCATION_TYPE_DEVICE, 0, kAll), CUDA_SUCCESS);
+  EXPECT_EQ(answer(CU_MEM_LOCATION_TYPE_DEVICE, 0, kRead), CUDA_ERROR_NOT_SUPPORTED);
+  EXPECT_EQ(answer(CU_MEM_LOCATION_TYPE_DEVICE, 0, kUnknown), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(answer(CU_MEM_LOCATION_TYPE_DEVICE, 0, kNone), CUDA_ERROR_INVALID_DEVICE);
+  for (const int flags : {kNone, kUnknown, kAll})
+    EXPECT_EQ(answer(CU_MEM_LOCATION_TYPE_DEVICE, -1, flags), CUDA_ERROR_INVALID_DEVICE) << flags;
+  EXPECT_EQ(answer(CU_MEM_LOCATION_TYPE_DEVICE, -1, kRead), CUDA_ERROR_NOT_SUPPORTED);
+  for (const int type : {0, 2, 3, 4, 5}) {
+    for (const int flags : {kNone, kRead, kUnknown, kAll})
+      EXPECT_EQ(answer(type, 0, flags), CUDA_ERROR_NOT_SUPPORTED) << type << " " << flags;
+  }
+  OK(cuMemPoolDestroy(pool));
+}
+
 // A pool of device memory is none of managed memory.
 TEST_F(MempoolTest, ThePoolOfAnotherType) {
   auto* set = SymbolAs<CUresult(CUmemLocation*, CUmemAllocationType, CUmemoryPool)>("cuMemSetMemPool");

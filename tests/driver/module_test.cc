@@ -433,5 +433,36 @@ TEST_F(ModuleTest, SymbolsOfTheHost) {
   OK(cuMemFreeHost(host));
 }
 
+// A module is looked at before captures, which forbid that it ends; what belongs to a library does not end by itself.
+TEST_F(ModuleTest, UnloadBesideACapture) {
+  CUstream stream = nullptr;
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  for (const auto mode :
+       {CU_STREAM_CAPTURE_MODE_GLOBAL, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, CU_STREAM_CAPTURE_MODE_RELAXED}) {
+    const bool forbids = mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+    CUmodule module = nullptr;
+    CUgraph graph = nullptr;
+    OK(cuModuleLoadData(&module, kKernels));
+    OK(cuStreamBeginCapture(stream, mode));
+    EXPECT_EQ(cuModuleUnload(nullptr), CUDA_ERROR_INVALID_HANDLE);
+    EXPECT_EQ(cuModuleUnload(module), forbids ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : CUDA_SUCCESS);
+    EXPECT_EQ(cuStreamEndCapture(stream, &graph),
+              forbids ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS);
+    if (graph != nullptr) {
+      OK(cuGraphDestroy(graph));
+    }
+    if (forbids) {
+      OK(cuModuleUnload(module));
+    }
+  }
+  CUlibrary library = nullptr;
+  CUmodule of_library = nullptr;
+  OK(cuLibraryLoadData(&library, kKernels, nullptr, nullptr, 0, nullptr, nullptr, 0));
+  OK(cuLibraryGetModule(&of_library, library));
+  EXPECT_EQ(cuModuleUnload(of_library), CUDA_ERROR_NOT_PERMITTED);
+  OK(cuLibraryUnload(library));
+  OK(cuStreamDestroy(stream));
+}
+
 }  // namespace
 }  // namespace causeway::driver_test

@@ -321,6 +321,17 @@ TEST_F(StreamTest, WithoutAContext) {
   OK(cuCtxPushCurrent(before));
 }
 
+// Unknown flags come before the event; one that a graph records is waited for in captures alone.
+TEST_F(StreamTest, FlagsOfWaitsForEvents) {
+  CUevent event = nullptr;
+  OK(cuEventCreate(&event, CU_EVENT_DEFAULT));
+  EXPECT_EQ(cuStreamWaitEvent(free_, nullptr, 2), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuStreamWaitEvent(free_, event, 2), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuStreamWaitEvent(free_, nullptr, CU_EVENT_WAIT_EXTERNAL), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(cuStreamWaitEvent(free_, event, CU_EVENT_WAIT_EXTERNAL), CUDA_ERROR_ILLEGAL_STATE);
+  OK(cuEventDestroy(event));
+}
+
 TEST_F(StreamTest, AttributesOfLaunchesAlone) {
   CUstreamAttrValue value{};
   for (const auto id : {CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT, CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT})

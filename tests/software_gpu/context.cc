@@ -128,11 +128,13 @@ CUresult cuCtxPushCurrent_v2(CUcontext ctx) {
   });
 }
 
-// The form of CUDA 2: a context belongs to one thread at a time.
+// The form of CUDA 2: a context belongs to one thread at a time, and has one use.
 CUresult cuCtxPushCurrent(CUcontext ctx) {
   const bool mine = std::any_of(context_stack.begin(), context_stack.end(),
                                 [&](const ContextRef& one) { return one != nullptr && one->handle == ctx; });
-  return mine ? CUDA_ERROR_INVALID_CONTEXT : cuCtxPushCurrent_v2(ctx);
+  const ContextRef context = FindContext(ctx);
+  const bool is_shared = context != nullptr && context->further_uses.load() != 0;
+  return mine || is_shared ? CUDA_ERROR_INVALID_CONTEXT : cuCtxPushCurrent_v2(ctx);
 }
 
 CUresult cuCtxPopCurrent_v2(CUcontext* pctx) {
@@ -144,13 +146,10 @@ CUresult cuCtxPopCurrent_v2(CUcontext* pctx) {
   });
 }
 
-// The form of CUDA 2 names no context that has further uses.
+// The form of CUDA 2 leaves a context with further uses where it is.
 CUresult cuCtxPopCurrent(CUcontext* pctx) {
   const ContextRef current = CurrentContext();
-  const CUresult result = cuCtxPopCurrent_v2(pctx);
-  const bool is_shared = current != nullptr && current->further_uses.load() != 0;
-  if (result == CUDA_SUCCESS && is_shared && pctx != nullptr) *pctx = nullptr;
-  return result;
+  return current != nullptr && current->further_uses.load() != 0 ? CUDA_SUCCESS : cuCtxPopCurrent_v2(pctx);
 }
 
 CUresult cuCtxGetDevice(CUdevice* device) {

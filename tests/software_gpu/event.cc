@@ -171,9 +171,10 @@ CUresult cuStreamWaitEvent(CUstream hStream, CUevent hEvent, unsigned int Flags)
   return InContextOfStream(__func__, hStream, [&](const ContextRef& context) -> CUresult {
     StreamRef stream = FindStream(context, hStream);
     EventRef event = FindEvent(hEvent);
-    if (stream == nullptr || event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (Flags > CU_EVENT_WAIT_EXTERNAL) return CUDA_ERROR_INVALID_VALUE;
-    if (Flags == CU_EVENT_WAIT_EXTERNAL && IsCapturing(stream)) {
+    if (stream == nullptr || event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (Flags == CU_EVENT_WAIT_EXTERNAL) {
+      if (!IsCapturing(stream)) return CUDA_ERROR_ILLEGAL_STATE;
       return Submit(stream, {CU_GRAPH_NODE_TYPE_WAIT_EVENT, [event] { WaitForEvent(*event); }, nullptr});
     }
     CUresult result = CUDA_SUCCESS;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Launches as before CUDA 4: the shape and the parameters are kept with the function.
+#include <algorithm>
 #include <climits>
 #include <cstring>
 #include <map>
@@ -36,7 +37,7 @@ CUresult ChangePending(const char* name, CUfunction function, const Change& chan
 
 CUresult SetBytes(const char* name, CUfunction function, int offset, const void* from, size_t bytes) {
   return ChangePending(name, function, [&](Pending& pending) -> CUresult {
-    if (offset < 0 || (from == nullptr && bytes != 0)) return CUDA_ERROR_INVALID_VALUE;
+    if (offset < 0 || from == nullptr) return CUDA_ERROR_INVALID_VALUE;  // also of no bytes, on an H200
     const size_t begin = static_cast<size_t>(offset);
     if (begin > kMaxParameterBytes || bytes > kMaxParameterBytes - begin) return CUDA_ERROR_INVALID_VALUE;
     if (pending.parameters.size() < begin + bytes) pending.parameters.resize(begin + bytes);
@@ -95,8 +96,9 @@ CUresult cuFuncSetSharedSize(CUfunction hfunc, unsigned int bytes) {
 
 CUresult cuParamSetSize(CUfunction hfunc, unsigned int numbytes) {
   return ChangePending(__func__, hfunc, [&](Pending& pending) -> CUresult {
-    if (numbytes > kMaxParameterBytes) return CUDA_ERROR_INVALID_VALUE;
-    pending.parameters.resize(numbytes);
+    constexpr unsigned kMost = 32'764;  // of today's launches
+    if (numbytes > kMost) return CUDA_ERROR_INVALID_VALUE;
+    pending.parameters.resize(std::min<size_t>(numbytes, kMaxParameterBytes));
     return CUDA_SUCCESS;
   });
 }
@@ -108,7 +110,6 @@ CUresult cuParamSetf(CUfunction hfunc, int offset, float value) {
   return SetBytes(__func__, hfunc, offset, &value, sizeof value);
 }
 CUresult cuParamSetv(CUfunction hfunc, int offset, void* ptr, unsigned int numbytes) {
-  if (ptr == nullptr) return CUDA_ERROR_INVALID_VALUE;  // also of no bytes, on an H200
   return SetBytes(__func__, hfunc, offset, ptr, numbytes);
 }
 

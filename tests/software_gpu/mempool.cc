@@ -112,6 +112,17 @@ CUresult FreeOnStream(const ContextRef& context, CUdeviceptr address, CUstream h
   return Submit(stream, {CU_GRAPH_NODE_TYPE_MEM_FREE, [allocation] { ReleaseMemory(allocation); }, nullptr});
 }
 
+// In the order in which NVIDIA's driver looks (580.159). A device may not lose the pools of its own memory.
+CUresult CheckAccess(const MemoryPool& pool, const CUmemAccessDesc& access) {
+  const auto& [place, flags] = access;
+  if (place.type != CU_MEM_LOCATION_TYPE_DEVICE || flags == CU_MEM_ACCESS_FLAGS_PROT_READ)
+    return CUDA_ERROR_NOT_SUPPORTED;
+  const bool takes = flags == CU_MEM_ACCESS_FLAGS_PROT_NONE;
+  const bool own = !pool.on_host && place.id == pool.device;
+  if (!IsDevice(place.id) || (takes && own)) return CUDA_ERROR_INVALID_DEVICE;
+  return takes || flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 template <typename Body>
 CUresult OnPool(const char* function, CUmemoryPool handle, const Body& body) {
   return OnDevice(function, [&]() -> CUresult {
@@ -320,6 +331,9 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map, size_
   return OnPool(__func__, pool, [&](const MemoryPoolRef& found) -> CUresult {
     // NVIDIA's driver refuses a null list of no locations, too.
     if (map == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count; ++i) {
+      if (const CUresult result = CheckAccess(*found, map[i])) return result;
+    }
     const std::lock_guard lock(found->mutex);
     for (size_t i = 0; i < count; ++i) found->access[map[i].location.id] = map[i].flags;
     return CUDA_SUCCESS;

@@ -12,6 +12,7 @@
 #include "tests/software_gpu/config.h"
 #include "tests/software_gpu/fatbin.h"
 #include "tests/software_gpu/faults.h"
+#include "tests/software_gpu/graph.h"
 #include "tests/software_gpu/handles.h"
 #include "tests/software_gpu/kept_mapped.h"
 #include "tests/software_gpu/stream.h"
@@ -219,7 +220,9 @@ CUresult cuModuleLoad(CUmodule* module, const char* fname) {
 CUresult cuModuleUnload(CUmodule hmod) {
   return InContext(__func__, [&](const ContextRef&) -> CUresult {
     ModuleRef module = FindModule(hmod);
-    if (module == nullptr || module->library.lock() != nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (CUresult refused = RefuseWhileCapturing(); refused != CUDA_SUCCESS) return refused;
+    if (module->library.lock() != nullptr) return CUDA_ERROR_NOT_PERMITTED;
     SynchronizeDevice();
     UnloadModule(module);
     return CUDA_SUCCESS;

@@ -19,6 +19,9 @@ constexpr uint64_t kMostBytes = 4096;
 // and to the program the answer is the driver's, success.
 CUresult PartInside(CUfunction function, int64_t offset, uint64_t bytes, unsigned* inside) {
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  CUcontext current = nullptr;
+  if (TheDriver().cuCtxGetCurrent(&current) != CUDA_SUCCESS || current == nullptr)
+    return CUDA_ERROR_INVALID_CONTEXT;
   if (offset < 0 || !Has(TheDriver().cuFuncGetParamInfo)) return CUDA_ERROR_INVALID_VALUE;  // no end is known
   const OwnCalls own_calls;
   uint64_t end = 0;
@@ -54,8 +57,10 @@ CUresult SetBytes(CUfunction function, int offset, void* from, unsigned bytes) {
 }
 
 CUresult SetSize(CUfunction function, unsigned bytes) {
+  constexpr unsigned kMost = 32'764;  // of today's launches
   unsigned inside = 0;
-  if (const CUresult result = PartInside(function, 0, bytes, &inside)) return result;
+  const uint64_t size = bytes <= kMost ? std::min<uint64_t>(bytes, kMostBytes) : bytes;
+  if (const CUresult result = PartInside(function, 0, size, &inside)) return result;
   return Checked::own<&Driver::cuParamSetSize>(function, inside);
 }
 
