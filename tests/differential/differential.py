@@ -125,7 +125,7 @@ class Comparison:
     def run_batch(self, first, count):
         """Returns how many programs are behind it: less than `count` when a program ended its process, or lost its context."""
         common = self.common()
-        native, guest = run_both(self.sides, [*common, "--first", first, "--count", count], self.options.bound)
+        native, guest = run_both(self.sides, [*common, "--first", first, "--count", count], self.options.bound, in_turns=self.options.in_turns)
         done = min(len(native.hashes), len(guest.hashes))
         with self.lock:
             self.counts.add(native, done)
@@ -259,6 +259,7 @@ def parse():
     parser.add_argument("--programs", type=int, default=1 << 31)
     parser.add_argument("--seconds", type=float, default=60, help="for running programs; looking at differences comes after it")
     parser.add_argument("--processes", type=int, default=1, help="batches at a time, each a native and a guest process")
+    parser.add_argument("--in-turns", action="store_true", help="the two processes of a batch one after the other: on a GPU each waits for the other's time slices")
     parser.add_argument("--batch", type=int, default=1000, help="programs of a process")
     parser.add_argument("--bound", type=float, default=120, help="seconds in one call after which a process is taken for hung")
     parser.add_argument("--most", type=int, default=200, help="differing programs that are looked at")

@@ -192,6 +192,8 @@ def read_outcome(path, batch):
         batch.pairs[row, result] = count
 
 
-def run_both(sides, arguments, bound_s, explain=False):
+def run_both(sides, arguments, bound_s, explain=False, in_turns=False):
+    if in_turns:
+        return [side.finish(side.start_batch(arguments, explain), bound_s) for side in sides]
     started = [side.start_batch(arguments, explain) for side in sides]
     return [side.finish(one, bound_s) for side, one in zip(sides, started)]

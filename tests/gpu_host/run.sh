@@ -22,7 +22,7 @@
 #               hostile_beside  hostile guests beside a victim, and natively the same load beside it (tests/hostile/beside.py);
 #                          as root, alone, only where it is named: --parts hostile_beside [--minutes N] [--seed N]
 #               differential  random driver calls natively and through the local transport (tests/differential), only where it is
-#                          named, with --jobs processes of each side: differential.txt says what differs, counts.json adds up
+#                          named, one process at a time: differential.txt says what differs, counts.json adds up
 #               answers    questions in 14 states of captures natively and through the local transport (tests/answers), only where it is
 #                          named: answers/recorded.txt has the native answers in the form of tests/answers/h200_580_159.txt
 #               bursts     36 and 200 starts of a program of one kernel, 1, 6 and 12 at a time, natively and through Causeway
@@ -207,7 +207,7 @@ part_differential() {
   all=$(awk "BEGIN { a = $all - $look - 25; m = int(60 * ${minutes:-4}); print (a < m ? a : m) }")
   cp "$final/counts.json" "$1/counts.json" 2> /dev/null
   timeout -k 5 -s INT "$(left)" python3 "$here/../differential/differential.py" --program "$build/tests/differential/differential" \
-    --native "$native" --guest "$run --daemon-log $1/daemon.log --" --seconds "$all" --processes "$jobs" --bound 20 \
+    --native "$native" --guest "$run --daemon-log $1/daemon.log --" --seconds "$all" --processes 1 --in-turns --bound 20 \
     --look-seconds "$look" ${seed:+--seed "$seed"} ${CAUSEWAY_TEST_DRIVER:+--also-left-out "$here/../differential/software_gpu.txt"} \
     --count "$1/counts.json" --report "$1/differential.txt"
   status=$?
