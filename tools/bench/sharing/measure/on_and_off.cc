@@ -81,7 +81,7 @@ std::string MeasurePair(const Grounds& grounds, bool quick, std::array<Samples, 
 }  // namespace
 
 // Both sides' processes live at the same time and work one at a time, so that what disturbs one disturbs the other. Single processes
-// differ by a quarter for as long as they live (docs/gpu_results.md), whatever is asked here: so there are many pairs of them, and the
+// differ by a quarter for as long as they live (docs/gpu_results_later.md), whatever is asked here: so there are many pairs of them, and the
 // ratio is the median of theirs.
 Outcome MeasureOnAndOff(Measurement& measurement, const Row& row, Way way) {
   Outcome outcome;
