@@ -193,10 +193,11 @@ CUresult cuModuleUnload(CUmodule module) {
   if (object == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (const CUresult refused = CheckUnsafeCall()) return refused;
   const WireHandle wire = WireOf(object);
-  ForgetMigratingOf(wire);
   const CUresult result = Wait<Op::cuModuleUnload>(module);
-  if (result == CUDA_SUCCESS) ForgetFunctionsOf(wire);
-  return result;
+  if (result != CUDA_SUCCESS) return result;
+  ForgetMigratingOf(wire);
+  ForgetFunctionsOf(wire);
+  return CUDA_SUCCESS;
 }
 
 // What the program's own environment asks for, else what the host's driver does.

@@ -30,7 +30,8 @@ CUresult SendPrimary(Op op, CUdevice device) {
 // Whether cuCtxAttach has counted it up.
 bool HasFurtherUses(const Object* context) {
   const std::lock_guard lock(context_mutex);
-  return !ContextOf(context).primary && ContextOf(context).references != 0;
+  const Context& its = ContextOf(context);
+  return its.active.load() && !its.primary && its.green == nullptr && its.references != 0;
 }
 
 // Messages about contexts carry none: the thread's own may be the one that is not active.
@@ -196,8 +197,8 @@ CUresult cuCtxPushCurrent_v2(CUcontext context) {
 }
 
 // The form of CUDA 2, in which a context belongs to one thread at a time: one that the thread has already is
-// refused until cuCtxPopCurrent has set it free, and so is one that has further uses. (One that another thread has is not refused
-// here, as it is natively.)
+// refused until cuCtxPopCurrent has set it free, and so is one that has further uses. (Natively one that another thread has is
+// refused, too; here it is not.)
 CUresult cuCtxPushCurrent(CUcontext context) {
   if (const CUresult result = InitialisedOrError()) return result;
   const auto& mine = ThisThread().contexts;
@@ -319,7 +320,7 @@ CUresult cuCtxAttach(CUcontext* context, unsigned int flags) {
   *context = CurrentContext();
   Context& detail = ContextOf(CurrentContextObject());
   const std::lock_guard lock(context_mutex);
-  if (!detail.primary) ++detail.references;
+  if (!detail.primary && detail.green == nullptr) ++detail.references;
   return CUDA_SUCCESS;
 }
 

@@ -138,7 +138,6 @@ CUresult cuDevResourceGenerateDesc(CUdevResourceDesc* description, CUdevResource
     remote.Forget(made);
     return result;
   }
-  Find(made)->context = nullptr;  // it outlives the context that happened to be current
   *description = made;
   return CUDA_SUCCESS;
 }

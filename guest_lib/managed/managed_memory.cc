@@ -456,6 +456,8 @@ CUresult cuMemPrefetchAsync(CUdeviceptr address, size_t bytes, CUdevice device, 
 }
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned int flags,
                                CUstream stream) {
+  const WithContextOf scope(stream);
+  if (const CUresult result = NeedContext()) return result;
   // A place that is none is looked at before captures.
   const bool is_place = location.type != CU_MEM_LOCATION_TYPE_INVALID;
   return flags == 0 && is_place ? Prefetch(address, bytes, location, stream) : CUDA_ERROR_INVALID_VALUE;
@@ -464,6 +466,7 @@ CUresult cuMemAdvise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUd
   return Advise(address, bytes, advice, OfDevice(device));
 }
 CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location) {
+  if (const CUresult result = NeedContext()) return result;
   // Neither an advice nor a place: that is seen before captures.
   const bool says_something =
       advice >= CU_MEM_ADVISE_SET_READ_MOSTLY || location.type != CU_MEM_LOCATION_TYPE_INVALID;

@@ -31,12 +31,15 @@ CUresult CheckPoolOf(const CUmemLocation* location, CUmemAllocationType type) {
   return here ? CUDA_ERROR_NOT_SUPPORTED : CheckType(type);
 }
 
-// In the driver's order (580.159).
-CUresult CheckPlaceOfAccess(const CUmemAccessDesc& access) {
+// In the driver's order (580.159). A device's own pool is the driver's to judge.
+CUresult CheckAccess(const CUmemAccessDesc& access) {
   const bool is_device = access.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
   if (!is_device || access.flags == CU_MEM_ACCESS_FLAGS_PROT_READ) return CUDA_ERROR_NOT_SUPPORTED;
   const auto devices = static_cast<int>(Session::Made().devices().size());
-  return access.location.id >= 0 && access.location.id < devices ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+  if (access.location.id < 0 || access.location.id >= devices) return CUDA_ERROR_INVALID_DEVICE;
+  const bool known =
+      access.flags == CU_MEM_ACCESS_FLAGS_PROT_NONE || access.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+  return known ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 }  // namespace
@@ -88,16 +91,19 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
   return result;
 }
 
+// Unknown values never reach the host. The driver would have judged the place first, so that is done here.
 CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* accesses, size_t count) {
-  const CUresult result = Wait<Op::cuMemPoolSetAccess>(pool, accesses, count);
-  if (result == CUDA_SUCCESS && IsHostPool(pool)) NoteHostPoolAccess(pool, {accesses, count});
-  // No message carries values that are unknown, of which the driver says more where the place is none that it takes.
-  const bool may_be_place =
-      result == CUDA_ERROR_INVALID_VALUE && Find(pool) != nullptr && accesses != nullptr;
-  for (size_t i = 0; may_be_place && i < count; ++i) {
-    if (const CUresult refused = CheckPlaceOfAccess(accesses[i])) return refused;
+  if (const CUresult result = InitialisedOrError()) return result;
+  const bool is_list = Find(pool) != nullptr && accesses != nullptr && count <= kMaxElements;
+  for (size_t i = 0; is_list && i < count; ++i) {
+    if (const CUresult refused = CheckAccess(accesses[i])) return refused;
   }
-  return result;
+  // In its place stands a pool of a device, which never loses it.
+  if (is_list && count != 0 && IsHostPool(pool)) {
+    NoteHostPoolAccess(pool, {accesses, count});
+    return CUDA_SUCCESS;
+  }
+  return Wait<Op::cuMemPoolSetAccess>(pool, accesses, count);
 }
 
 // For a pool on the host the driver's answer is about the device's pool that stands in its place, so it is replaced.

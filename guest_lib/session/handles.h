@@ -46,11 +46,12 @@ struct alignas(64) Object {
 static_assert(sizeof(Object) == 128);
 
 // Whether the driver ends an object of this kind with the context that was current when it was made. Pools and allocations belong to
-// their device, and the others to the process (seen on driver 580.159; tests/driver/context_test.cc: OutlivesItsContext).
+// their device, and links to the process (seen on driver 580.159; tests/driver/context_test.cc: OutlivesItsContext).
 constexpr bool EndsWithContext(HandleKind kind) {
   switch (kind) {
     case HandleKind::kModule:
     case HandleKind::kFunction:
+    case HandleKind::kKernel:
     case HandleKind::kStream:
     case HandleKind::kEvent:
     case HandleKind::kArray:
@@ -59,9 +60,26 @@ constexpr bool EndsWithContext(HandleKind kind) {
     case HandleKind::kTextureReference:
     case HandleKind::kSurfaceReference:
       return true;
-    default:
+    case HandleKind::kNone:
+    case HandleKind::kContext:
+    case HandleKind::kLibrary:
+    case HandleKind::kGraph:
+    case HandleKind::kGraphExec:
+    case HandleKind::kGraphNode:
+    case HandleKind::kMemoryPool:
+    case HandleKind::kLink:
+    case HandleKind::kUserObject:
+    case HandleKind::kExternalMemory:
+    case HandleKind::kExternalSemaphore:
+    case HandleKind::kResourceDescriptor:
+    case HandleKind::kLogsCallback:
+    case HandleKind::kAsyncCallback:
+    case HandleKind::kGraphicsResource:
+    case HandleKind::kAllocation:
+    case HandleKind::kCount:
       return false;
   }
+  return false;
 }
 
 // Makes an object; null when all kMaxHandles numbers are taken. FreeObject takes null too; what `detail`

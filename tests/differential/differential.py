@@ -3,7 +3,7 @@
 """Asks two libraries the same random questions about CUDA, and tells where their answers differ.
 
 usage: differential.py --program build/tests/differential/differential --native "env LD_LIBRARY_PATH=DIR" \
-           --guest "build/host_backend/causeway run --" [--seed S] [--programs N] [--seconds S] [--processes P] [--out DIR]
+           --guest "build/host_backend/causeway run --" [--seed S] [--programs N] [--seconds S] [--processes P | --in-turns]
 --native and --guest are what stands before a command: empty for NVIDIA's library on this host, or as compare_ways.py
 takes it. Both sides run programs of the same numbers of the same seed, batch by batch, each batch in a process of its
 own. Where the hash of a program differs it is run again alone, as text; the difference is shrunk and printed.
@@ -25,6 +25,8 @@ from shrink import Difference, Shrinker, readable
 from sides import ServedSides, Side, run_both
 
 HERE = pathlib.Path(__file__).resolve().parent
+GRACE_S = 5  # for batches that are under way when the time is over
+ENDED_BY_OTHERS = {"signal 2", "signal 9", "signal 15"}
 
 
 class Counts:
@@ -36,11 +38,14 @@ class Counts:
         self.pairs = collections.Counter()
 
     def add(self, native, compared):
+        """Which answers they were is known only of all programs that the process has run, and is left out where the other side did not
+        come so far."""
         self.programs += compared
-        self.calls += native.calls
-        self.left_out += native.left_out
+        self.calls += sum(native.calls[:compared])
         self.broken += bool(native.broken)
-        self.pairs.update(native.pairs)
+        if len(native.hashes) == compared:
+            self.left_out += native.left_out
+            self.pairs.update(native.pairs)
 
     def write(self, path, seed, differences):
         old = json.loads(path.read_text()) if path.exists() else {}
@@ -98,7 +103,7 @@ class Comparison:
         self.learned = Learned(options.left_out, options.also_left_out, {name: words for name, (_, words) in native.items()}, folder)
         self.next, self.lock = options.first, threading.Lock()
         self.end = time.monotonic() + options.seconds
-        self.differing, self.ended, self.found, self.unexplained, self.tolerated = {}, [], [], set(), set()
+        self.differing, self.ended, self.guest_ended, self.found, self.unexplained, self.tolerated = {}, [], [], [], set(), set()
         lines = [line for path in options.explained for line in path.read_text().splitlines()]
         self.explained = {line.split(" | ")[0] for line in lines if " | " in line and not line.startswith("#")}
 
@@ -122,35 +127,53 @@ class Comparison:
                 done = self.run_batch(first, count)
                 first, count = first + done, count - done
 
+    def run_alone(self, options, sides=None):
+        return run_both(sides or self.sides, options, self.options.bound, explain=True, in_turns=self.options.in_turns)
+
     def run_batch(self, first, count):
         """Returns how many programs are behind it: less than `count` when a program ended its process, or lost its context."""
         common = self.common()
-        native, guest = run_both(self.sides, [*common, "--first", first, "--count", count], self.options.bound, in_turns=self.options.in_turns)
+        native, guest = run_both(self.sides, [*common, "--first", first, "--count", count], self.options.bound, in_turns=self.options.in_turns,
+                                 deadline=self.end + GRACE_S)
+        for side in (native, guest):
+            if side.end == "exit code 2":
+                raise SystemExit(f"differential.py: a process cannot begin: {side.errors}")
         done = min(len(native.hashes), len(guest.hashes))
         with self.lock:
             self.counts.add(native, done)
             self.differing.update((first + i, common) for i in range(done) if native.hashes[i] != guest.hashes[i])
-        both_lost_the_context = not native.end and not guest.end and len(native.hashes) == len(guest.hashes)
-        if done == count or both_lost_the_context:
+            if guest.end:
+                self.guest_ended.append((guest.program, guest.end, guest.call or guest.row, guest.errors))
+        if native.is_cut or guest.is_cut:
+            return count
+        if not native.end and not guest.end:
             return max(done, 1)
-        stop = first + done  # one side, or both, did not finish it
-        with self.lock:
-            if native.end and native.program == stop:
-                self.ended_natively(stop, native)
-            else:
+        if done == count:  # it ended after its last program
+            with self.lock:
+                self.ended += [(native.program, native.end, native.row, native.errors)] if native.end else []
+            return done
+        stop = first + done
+        if native.end and native.program == stop:
+            self.ended_natively(stop, native, common)
+        else:
+            with self.lock:
                 self.differing[stop] = common
         return done + 1
 
-    def ended_natively(self, program, native):
-        """What ended NVIDIA's process is left out from now on. The caller holds the lock."""
-        self.counts.native_ends += 1
-        self.ended.append((program, native.end, native.call or native.row, native.errors))
-        if "signal" in native.end and native.call:
-            self.learned.add(native.call)
+    def ended_natively(self, program, native, common):
+        """What ends NVIDIA's process also when its program runs alone is left out from now on."""
+        crashed = native.end.startswith("signal") and native.end not in ENDED_BY_OTHERS
+        alone = self.run_alone([*common, "--first", program, "--count", 1], self.sides[:1])[0] if crashed and native.call else None
+        with self.lock:
+            self.counts.native_ends += 1
+            again = "" if alone is None or alone.end else ", and not alone"
+            self.ended.append((program, native.end + again, native.call or native.row, native.errors))
+            if alone is not None and alone.end and alone.call:
+                self.learned.add(alone.call)
 
     def explain(self, program):
         common = self.differing[program]
-        return Difference(*run_both(self.sides, [*common, "--first", program, "--count", 1], self.options.bound, explain=True))
+        return Difference(*self.run_alone([*common, "--first", program, "--count", 1]))
 
     def explain_all(self, limit):
         """{program: Difference} of those for which there was time, the first ones first."""
@@ -201,12 +224,13 @@ class Comparison:
         return (f"{counts.programs} programs, {counts.calls} calls, {len({row for row, _ in counts.pairs})} of {len(counts.names)} rows, "
                 f"{len(counts.pairs)} pairs of row and result; {len(self.differing)} programs differ, {len(self.unexplained)} of them unexplained (of these {len(self.tolerated)} are tolerated as rare or do not come again alone), "
                 f"in {len(self.found)} ways; "
-                f"{counts.native_ends} ended the native process, {counts.broken} lost its context")
+                f"{counts.native_ends} ended the native process, {len(self.guest_ended)} the guest's; in {counts.broken} batches the native process lost its context")
 
     def report(self):
         """The report, whole: whoever ends this process has what was found by then."""
         if self.options.report:
             ended = [f"ended the native process ({end}): program {stop} at {call}" for stop, end, call, _ in self.ended]
+            ended += [f"ended the guest's process ({end}): program {stop} at {call}" for stop, end, call, _ in self.guest_ended]
             parts = [self.total(), self.learned.text(), *ended, "", *map(self.paragraph, self.found)]
             new = self.options.report.with_suffix(".new")
             new.write_text("\n".join(parts))
@@ -216,13 +240,13 @@ class Comparison:
         """First with servers. What those leave has to show the difference in new processes as well, or it is shrunk with these."""
         common = self.differing[difference.program]
         file = self.folder / "candidate"
-        served = ServedSides(self.sides, self.options.bound)
+        served = ServedSides(self.sides, self.options.bound, self.options.in_turns)
 
         def run_served():
             return served.run(common, "calls", file)
 
         def run_alone():
-            return run_both(self.sides, [*common, "--program", file], self.options.bound, explain=True)
+            return self.run_alone([*common, "--program", file])
 
         try:
             for run in (run_served, run_alone):
@@ -284,6 +308,8 @@ def main():
                     one.result()
             for stop, end, call, errors in comparison.ended:
                 print(f"program {stop} ended the native process ({end}) at: {call}\n{errors}", flush=True)
+            for stop, end, call, errors in comparison.guest_ended:
+                print(f"program {stop} ended the guest's process ({end}) at: {call}\n{errors}", flush=True)
             print(comparison.learned.text(), end="")
             comparison.report()
             comparison.look()

@@ -99,6 +99,7 @@ class Batch {
   int Run() {
     OpenFiles();
     for (uint32_t i = 0; i < options_.count; ++i) {
+      status_->program = options_.first + i;
       if (!Renew(i)) return 2;
       RunProgram(options_.first + i, options_.program);
       Write();
@@ -117,7 +118,7 @@ class Batch {
       const uint32_t number =
           numbered ? static_cast<uint32_t>(std::strtoul(name.c_str(), nullptr, 0)) : options_.first;
       RunProgram(number, numbered ? nullptr : name.c_str());
-      std::printf("served\n");
+      std::printf(fixture_->world.broken ? "served, and the context is lost\n" : "served\n");
       std::fflush(stdout);
       if (fixture_->world.broken) break;
     }
@@ -129,6 +130,7 @@ class Batch {
   // New contexts before the first program, and before each kProgramsOfContext-th one. False: there is no GPU, say; it was said.
   bool Renew(uint32_t done) {
     if (done % kProgramsOfContext != 0) return true;
+    Note(0, "0 t0 new_contexts");
     executor_.reset();
     fixture_.reset();
     fixture_ = std::make_unique<Fixture>();

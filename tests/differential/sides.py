@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The two sides of a comparison: how the program `differential` is run natively and through Causeway."""
 
+import contextlib
 import os
 import pathlib
 import select
@@ -16,12 +17,13 @@ LOOK_S = 0.2  # between two looks whether a process gets on
 
 
 class Batch:
-    """What one process came to: `hashes` of the programs that it has finished. `end` is "" where it ended by itself, else how it did, in
-    which call of which program."""
+    """What one process came to: `hashes` of the programs that it has finished, and how many `calls` each made. `end` is "" where it ended by
+    itself, else how it did, in which call of which program."""
 
     def __init__(self):
-        self.hashes, self.pairs, self.calls, self.broken, self.left_out = [], {}, 0, False, 0
+        self.hashes, self.calls, self.pairs, self.broken, self.left_out = [], [], {}, False, 0
         self.end, self.program, self.call, self.row, self.text, self.errors = "", 0, "", "", "", ""
+        self.is_cut = False  # it was stopped because its time was over, and did nothing wrong
 
     def take_place(self, place):
         """Where the process is, or was when it ended."""
@@ -95,8 +97,8 @@ class Side:
     def start_batch(self, arguments, explain):
         return self.start([*arguments, *(["--explain"] if explain else [])], subprocess.DEVNULL, None)
 
-    def finish(self, started, bound_s):
-        """The batch of a started process; it is killed when it has been in one call for that long."""
+    def finish(self, started, bound_s, deadline=float("inf")):
+        """The batch of a started process. It is killed when it has been in one call for that long, and when the deadline has passed."""
         process, run = started
         batch, progress = Batch(), Progress(run / "status", bound_s)
         while True:
@@ -104,10 +106,11 @@ class Side:
                 batch.end = end_of(process.wait(LOOK_S))
                 break
             except subprocess.TimeoutExpired:
-                if progress.is_hung():
+                batch.is_cut = time.monotonic() > deadline
+                if batch.is_cut or progress.is_hung():
                     process.kill()
                     process.wait()
-                    batch.end = f"hung for {bound_s:.0f} s"
+                    batch.end = "" if batch.is_cut else f"hung for {bound_s:.0f} s"
                     break
         batch.take_place(progress.place())
         batch.text = (run / "text").read_text(errors="replace")
@@ -121,31 +124,41 @@ class Server:
     """A process of one side that runs one program after the other, which takes milliseconds where a new process takes a second. What a
     program leaves behind is there for the next ones."""
 
+    SERVED, LOST = b"served\n", b"served, and the context is lost\n"
+
     def __init__(self, side, arguments):
         self.process, self.run = side.start([*arguments, "--serve"], subprocess.PIPE, subprocess.PIPE)
-        os.set_blocking(self.process.stdout.fileno(), False)
+        self.questions, self.answers = self.process.stdin.fileno(), self.process.stdout.fileno()
+        os.set_blocking(self.answers, False)
 
     def ask(self, kind, name):
-        try:
-            self.process.stdin.write(f"{kind} {name}\n".encode())
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            pass  # answer() says how it ended
+        with contextlib.suppress(BrokenPipeError):  # answer() says how it ended
+            os.write(self.questions, f"{kind} {name}\n".encode())
 
     def answer(self, bound_s):
-        """The text of the program that was asked for; where `end` is not "", the server is no more."""
+        """The text of the program that was asked for; where `end` is not "", or the context is lost, the server serves no more."""
         batch, progress, text = Batch(), Progress(self.run / "status", bound_s), b""
-        while not text.endswith(b"served\n") and not batch.end:
-            select.select([self.process.stdout], [], [], LOOK_S)
-            part = self.process.stdout.read()
+        while not text.endswith((self.SERVED, self.LOST)) and not batch.end:
+            select.select([self.answers], [], [], LOOK_S)
+            try:
+                part = os.read(self.answers, 1 << 16)
+            except BlockingIOError:
+                part = None
             text += part or b""
             if part == b"":
-                batch.end = end_of(self.process.wait()) or "ended"
+                batch.end = self.last_words(bound_s)
             elif progress.is_hung():
                 batch.end = f"hung for {bound_s:.0f} s"
         batch.take_place(progress.place())
-        batch.text = text.decode(errors="replace").removesuffix("served\n")
+        batch.broken = text.endswith(self.LOST)
+        batch.text = text.removesuffix(self.SERVED).removesuffix(self.LOST).decode(errors="replace")
         return batch
+
+    def last_words(self, bound_s):
+        try:
+            return end_of(self.process.wait(bound_s)) or "ended"
+        except subprocess.TimeoutExpired:
+            return "closed its output"
 
     def close(self):
         self.process.kill()
@@ -156,27 +169,30 @@ class Server:
 
 
 class ServedSides:
-    """Both sides as servers, made anew where one has ended or the options are others. One thread at a time."""
+    """Both sides as servers, made anew where one has ended or lost its context, or the options are others. One thread at a time."""
 
-    def __init__(self, sides, bound_s):
-        self.sides, self.bound_s, self.options, self.servers = sides, bound_s, None, []
+    def __init__(self, sides, bound_s, in_turns=False):
+        self.sides, self.bound_s, self.in_turns, self.options, self.servers = sides, bound_s, in_turns, None, []
 
     def run(self, options, kind, name):
         if self.options != options:
             self.close()
         if not self.servers:
             self.options, self.servers = options, [Server(side, options) for side in self.sides]
+        batches = []
         for server in self.servers:
             server.ask(kind, name)
-        batches = [server.answer(self.bound_s) for server in self.servers]
-        if any(batch.end for batch in batches):
+            if self.in_turns:
+                batches.append(server.answer(self.bound_s))
+        batches = batches or [server.answer(self.bound_s) for server in self.servers]
+        if any(batch.end or batch.broken for batch in batches):
             self.close()
         return batches
 
     def close(self):
-        for server in self.servers:
+        servers, self.servers = self.servers, []
+        for server in servers:
             server.close()
-        self.servers = []
 
 
 def read_outcome(path, batch):
@@ -184,16 +200,17 @@ def read_outcome(path, batch):
     data = path.read_bytes() if path.exists() else b""
     if len(data) < HEADER.size:
         return
-    programs, pairs, room, _, batch.calls, batch.broken, batch.left_out = HEADER.unpack_from(data)
-    batch.hashes = [OUTCOME.unpack_from(data, HEADER.size + i * OUTCOME.size)[0] for i in range(programs)]
+    programs, pairs, room, _, _, batch.broken, batch.left_out = HEADER.unpack_from(data)
+    outcomes = [OUTCOME.unpack_from(data, HEADER.size + i * OUTCOME.size) for i in range(programs)]
+    batch.hashes, batch.calls = [hash for hash, _, _ in outcomes], [calls for _, calls, _ in outcomes]
     at = HEADER.size + room * OUTCOME.size
     for i in range(pairs):
         row, result, count = PAIR.unpack_from(data, at + i * PAIR.size)
         batch.pairs[row, result] = count
 
 
-def run_both(sides, arguments, bound_s, explain=False, in_turns=False):
+def run_both(sides, arguments, bound_s, explain=False, in_turns=False, deadline=float("inf")):
     if in_turns:
-        return [side.finish(side.start_batch(arguments, explain), bound_s) for side in sides]
+        return [side.finish(side.start_batch(arguments, explain), bound_s, deadline) for side in sides]
     started = [side.start_batch(arguments, explain) for side in sides]
-    return [side.finish(one, bound_s) for side, one in zip(sides, started)]
+    return [side.finish(one, bound_s, deadline) for side, one in zip(sides, started)]

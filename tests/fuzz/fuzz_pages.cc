@@ -286,7 +286,8 @@ void World::CheckGrants(size_t scope) {
     const LinkGrantWords& link = page.LinkOf(*grant);
     for (uint32_t direction = 0; direction < kLinkDirections; ++direction) {
       Require(link.grant[direction].load() <= uint32_t(LinkGrant::kClosed));
-      Require(link.window_kib[direction].load() <= 32u << 10 && link.others_copy[direction].load() <= 1);
+      Require(link.window_kib[direction].load() <= 32u << 10 &&
+              link.others_copy[direction].load() <= uint32_t(OtherCopies::kThisVm));
     }
   }
 }

@@ -107,7 +107,7 @@ void OneWorker::TakeTurns(host::Session& session) const {
     for (const uint32_t direction : {kToDevice, kToHost}) {
       link.grant[direction] = uint32_t(copies);
       link.window_kib[direction] = uint32_t(choose(2)) * 64;
-      link.others_copy[direction] = uint32_t(choose(2));
+      link.others_copy[direction] = uint32_t(choose(3));
     }
     link.seen_ns = seen_ns;
   }

@@ -248,6 +248,24 @@ class LinkGateTest : public testing::Test, public host::Surroundings {
   std::function<void()> on_mark_;
 };
 
+// All workers of a VM are told the same: the one that copies much knows that it is meant.
+TEST_F(LinkGateTest, WhoCopiesMuchIsNotTheOther) {
+  EXPECT_FALSE(gate_.OthersCopy());
+  grant_.others_copy[kToDevice] = static_cast<uint32_t>(OtherCopies::kThisVm);
+  EXPECT_FALSE(gate_.OthersCopy()) << "nobody has looked lately";
+  grant_.seen_ns = now_ns_;
+  EXPECT_TRUE(gate_.OthersCopy());
+  const auto after_a_second_with = [&](uint64_t bytes) {
+    words_.copied[kToHost] += bytes;
+    grant_.seen_ns = now_ns_ += 1'000 * kMs;
+    return gate_.OthersCopy();
+  };
+  EXPECT_FALSE(after_a_second_with(uint64_t{10} << 30));
+  EXPECT_TRUE(after_a_second_with(4'000));
+  grant_.others_copy[kToHost] = static_cast<uint32_t>(OtherCopies::kAnotherVm);
+  EXPECT_TRUE(after_a_second_with(uint64_t{10} << 30));
+}
+
 // The driver may wait in it for what another thread's record makes room for, and that thread may forget all marks.
 TEST_F(LinkGateTest, AMarkIsPlacedWithoutTheLock) {
   Grant(LinkGrant::kWindow, 1024);
@@ -395,6 +413,28 @@ TEST_F(LinkTurnsTest, AGrantIsOfAllWorkersOfItsScope) {
   EXPECT_EQ(one_.of(kToHost), LinkGrant::kAsleep);
 }
 
+// A worker is told of another VM that copies much, and of a process of its own VM.
+TEST_F(LinkTurnsTest, WorkersAreToldOfOthersCopies) {
+  const auto told = [](Scope& scope) {
+    return static_cast<OtherCopies>(scope.grant.others_copy[kToHost].load());
+  };
+  Open("one", one_, 0);
+  one_.words[0].copied[kToHost] = 1 << 30;
+  Look();
+  EXPECT_EQ(told(one_), OtherCopies::kNone) << "it is alone";
+  Open("one", one_, 1);
+  EXPECT_GE(Look(), daemon::NextLook::kSlow) << "what is told is to end some time";
+  EXPECT_EQ(told(one_), OtherCopies::kThisVm);
+  Open("two", two_, 0);
+  two_.words[0].copied[kToHost] = 4;
+  Look();
+  EXPECT_EQ(told(one_), OtherCopies::kThisVm);
+  EXPECT_EQ(told(two_), OtherCopies::kAnotherVm);
+  for (int i = 0; i < 2'000; ++i) Look();
+  EXPECT_EQ(told(one_), OtherCopies::kNone);
+  EXPECT_EQ(told(two_), OtherCopies::kNone);
+}
+
 // A daemon that goes on with sessions finds what they have copied so far, which is no debt of now; the first copy of a session
 // that begins is.
 TEST_F(LinkTurnsTest, WhatWasCopiedBeforeIsNotOwed) {
@@ -464,7 +504,7 @@ TEST_F(LinkTurnsTest, AScopeThatIsPausedIsClosed) {
   turns_.Open("uid:7", "uid:7:1.1", 0, {}, one_.words[0], {}, one_.grant);
   turns_.Open("uid:7", "uid:7:2.2", 0, {}, two_.words[0], {}, two_.grant);
   one_.words[0].copied[kToDevice] = 1 << 20;
-  EXPECT_EQ(Look(), daemon::NextLook::kNone);
+  EXPECT_EQ(Look(), daemon::NextLook::kSlow) << "of several workers one may begin to copy much";
   EXPECT_EQ(one_.of(kToDevice), LinkGrant::kOpen);
   paused_ = "uid:7:1.1";
   one_.words[0].waiting[kToDevice] = 1;

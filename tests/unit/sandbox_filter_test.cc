@@ -218,8 +218,8 @@ TEST(SandboxFilter, TimeSlicesNeedNoOtherRequestThanTheDriver) {
 // Calls with two descriptors among the rest, in any company.
 TEST(SandboxFilter, CallsWithTwoDescriptorsDoNotMakeItGrow) {
   std::string text;
-  for (int request = 0; request < 64; ++request) text += "ioctl " + std::to_string(request) + "\n";
-  text += "dup2\ndup3\nepoll_ctl\nrenameat\nrenameat2\nfcntl 6\n";
+  for (int request = 0; request < 64; ++request) text += "fcntl " + std::to_string(request) + "\n";
+  text += "dup2\ndup3\nepoll_ctl\nrenameat\nrenameat2\n";
   const auto profile = ParseProfile("two", text);
   ASSERT_TRUE(profile.ok()) << profile.error();
   FilterOptions options;

@@ -23,7 +23,7 @@ struct VirtualProcess {
   uint64_t kernel_ns = 200'000;
   bool waits = false;   // launches one kernel and waits for it
   uint64_t gap_ns = 0;  // of one that waits: from its end to the next launch
-  // Of one that waits: its launches are due so far apart, also where the last one was late, and then follow each other at once.
+  // Of one that waits: launches are due at fixed times, so far apart. After a late one, those already due follow at once. 0: by gap_ns.
   uint64_t period_ns = 0;
   uint64_t slice_ns = 2'000'000;
   uint64_t react_ns = 0;    // from the end of a kernel until its worker sees the mark behind it

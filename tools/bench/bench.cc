@@ -91,7 +91,7 @@ void AddSharingOptions(CLI::App& app, SharingOptions& sharing) {
       ->check(CLI::Range(1, 100000))
       ->needs(wanted);
   app.add_option("--kills", sharing.kills,
-                 "Of --sharing: kills, where their number is another than that of --faults")
+                 "Of --sharing: processes that the row `faults` kills (default: as many as --faults)")
       ->type_name("NUMBER")
       ->check(CLI::Range(1, 100000))
       ->needs(app.get_option("--faults"));

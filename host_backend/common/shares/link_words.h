@@ -8,6 +8,13 @@
 
 namespace causeway {
 
+// Who else has copied much within the last tenth of a second.
+enum class OtherCopies : uint32_t {
+  kNone,       // also what a daemon says that does not know of this word
+  kAnotherVm,  // another VM
+  kThisVm,     // no other VM, but one of several processes of this one, which may be the reader's own
+};
+
 enum class LinkGrant : uint32_t {
   // The daemon does not look, because at most one VM has copied lately: copy, and tell it. A VM with a cap, which is one whose
   // window is not 0, copies one piece and waits for the daemon's look.
@@ -24,10 +31,9 @@ inline constexpr uint32_t kLinkMarks = 4;
 struct LinkGrantWords {
   // A LinkGrant; also what waiting threads sleep on.
   alignas(64) std::atomic<uint32_t> grant[kLinkDirections];
-  std::atomic<uint32_t> window_kib[kLinkDirections];  // of each worker
-  std::atomic<uint64_t> seen_ns;                      // CLOCK_MONOTONIC of the daemon's last look
-  // 1: another VM has copied much within the last tenth of a second. A daemon before it leaves 0.
-  std::atomic<uint32_t> others_copy[kLinkDirections];
+  std::atomic<uint32_t> window_kib[kLinkDirections];   // of each worker
+  std::atomic<uint64_t> seen_ns;                       // CLOCK_MONOTONIC of the daemon's last look
+  std::atomic<uint32_t> others_copy[kLinkDirections];  // an OtherCopies
 };
 
 struct LinkWords {

@@ -210,13 +210,14 @@ bool Arbiter::MayRun(const Vm& vm) const {
   return !vm.terms.paused && (vm.terms.cap_percent >= 100 || !vm.throttled);
 }
 
-// Its turn goes on: it has work, or the next may come soon. Time without work is charged as well: it ends before the VM has had more
-// than the one that waits, or the VM would wait for several turns of others after it.
+// Its turn goes on: it has work, or the next may come soon. Time without work is charged as well, so a turn without work is cut
+// short once the VM has been charged as much as the one that waits. Otherwise it would later wait for several turns.
 bool Arbiter::Active(const Vm& vm, uint64_t now_ns) const {
   const uint64_t idle_ns = now_ns - std::max(turn_began_ns_, vm.last_active_ns);
   if (idle_ns < terms_.linger_ns || idle_ns >= LingerOf(vm)) return idle_ns < LingerOf(vm);
   const std::optional<size_t> next = Next();
-  return !next || vm.virtual_ns < vms_[*next].virtual_ns;
+  const int rank = Rank(vm), rank_of_next = next ? Rank(vms_[*next]) : rank + 1;
+  return rank < rank_of_next || (rank == rank_of_next && vm.virtual_ns < vms_[*next].virtual_ns);
 }
 
 int Arbiter::Rank(const Vm& vm) const {

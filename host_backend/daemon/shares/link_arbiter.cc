@@ -187,11 +187,17 @@ void LinkArbiter::Publish(std::optional<size_t> behind, uint64_t now_ns) {
   };
   active_ = static_cast<double>(std::count_if(vms_.begin(), vms_.end(), is_active));
   several_ = active_ > 1;
+  int copy_much = 0;  // who only says that it waits does not
+  for (Vm& vm : vms_) {
+    vm.copies_much = vm.used && !vm.terms.paused && now_ns < vm.active_ns;
+    copy_much += vm.copies_much ? 1 : 0;
+  }
   contended_ = false;
   watched_ = std::count_if(vms_.begin(), vms_.end(), is_known) > 1;
   for (Vm& vm : vms_) {
     if (!vm.used) continue;
-    vm.others_copy = active_ > (is_active(vm) ? 1 : 0);
+    vm.is_known = is_known(vm);
+    vm.others_copy = copy_much > (vm.copies_much ? 1 : 0);
     const bool capped = vm.terms.pcie_mib_per_s != 0;
     watched_ = watched_ || (capped && is_known(vm));
     const bool waits = vm.demand.waiting != 0 || (vm.waited_ns != 0 && now_ns - vm.waited_ns < kRecentWaitNs);
@@ -202,7 +208,7 @@ void LinkArbiter::Publish(std::optional<size_t> behind, uint64_t now_ns) {
         (vm.virtual_bytes - vms_[*behind].virtual_bytes) * vm.terms.weight > kAheadWindows * Window();
     if (vm.terms.paused || vm.throttled || ahead) {
       vm.grant = LinkGrant::kClosed;
-    } else if (!is_known(vm)) {
+    } else if (!vm.is_known) {
       vm.grant = LinkGrant::kAsleep;
     } else {
       vm.grant = several_ || capped ? LinkGrant::kWindow : LinkGrant::kOpen;

@@ -44,8 +44,11 @@ class LinkArbiter {
   LinkGrant grant(size_t vm) const { return vms_[vm].grant; }
   // How much of each worker of the VM may be under way. 0: the VM sleeps, and nothing is to be held back when it comes back.
   uint32_t window_kib(size_t vm) const;
-  // Whether another VM has copied much lately.
+  // Whether the VM, or another one, has copied much lately.
+  bool copies_much(size_t vm) const { return vms_[vm].copies_much; }
   bool others_copy(size_t vm) const { return vms_[vm].others_copy; }
+  // Whether it has copied within the last second, or owes.
+  bool is_known(size_t vm) const { return vms_[vm].is_known; }
   const LinkFigures& figures(size_t vm) const { return vms_[vm].figures; }
   // Somebody waits for somebody, or for its cap: look again within tens of microseconds.
   bool contended() const { return contended_; }
@@ -60,7 +63,7 @@ class LinkArbiter {
     bool used = false;
     ShareTerms terms;
     LinkGrant grant = LinkGrant::kAsleep;
-    bool others_copy = false;
+    bool is_known = false, copies_much = false, others_copy = false;
     LinkFigures figures;
     LinkDemand demand;
     double virtual_bytes = 0;  // copied, by weight

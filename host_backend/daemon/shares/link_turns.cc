@@ -34,7 +34,7 @@ void LinkTurns::Close(const std::string& share, const std::string& scope, uint32
                                  [&](const auto& other) { return other.first.first == scope; });
   for (uint32_t direction = 0; direction < kLinkDirections; ++direction) {
     member->second.ended[direction] += closed.Copied(direction);
-    if (!lives) Publish(closed, direction, LinkGrant::kAsleep, 0, false);
+    if (!lives) Publish(closed, direction, LinkGrant::kAsleep, 0, OtherCopies::kNone);
   }
   member->second.left_ns = now_ns;
 }
@@ -78,9 +78,9 @@ LinkDemand LinkTurns::DemandOf(const Member& member, uint32_t direction, const I
 }
 
 void LinkTurns::Publish(const Worker& worker, uint32_t direction, LinkGrant grant, uint32_t window_kib,
-                        bool others_copy) {
+                        OtherCopies others) {
   LinkGrantWords& words = *worker.grant;
-  words.others_copy[direction].store(others_copy ? 1 : 0, std::memory_order_relaxed);
+  words.others_copy[direction].store(static_cast<uint32_t>(others), std::memory_order_relaxed);
   words.window_kib[direction].store(window_kib, std::memory_order_relaxed);
   const auto value = static_cast<uint32_t>(grant);
   const uint32_t before = words.grant[direction].load(std::memory_order_relaxed);
@@ -100,11 +100,18 @@ NextLook LinkTurns::Look(uint64_t now_ns, const IsPaused& is_paused) {
     arbiter.Look(now_ns, demands);
     for (const auto& [share, member] : members_) {
       const size_t vm = member.vm[direction];
+      const bool several = member.workers.size() > 1;
+      const OtherCopies others = arbiter.others_copy(vm)              ? OtherCopies::kAnotherVm
+                                 : several && arbiter.copies_much(vm) ? OtherCopies::kThisVm
+                                                                      : OtherCopies::kNone;
+      // What is told has to end some time, and of several workers one may begin to copy much.
+      if (others != OtherCopies::kNone || (several && arbiter.is_known(vm)))
+        next = std::max(next, NextLook::kSlow);
       for (const auto& [name, worker] : member.workers) {
         const bool paused = is_paused(name.first);
         worker.grant->seen_ns.store(now_ns, std::memory_order_release);
         Publish(worker, direction, paused ? LinkGrant::kClosed : arbiter.grant(vm), arbiter.window_kib(vm),
-                arbiter.others_copy(vm));
+                others);
         // It is to be told again and again, because a grant counts for a while only.
         if (paused) next = std::max(next, NextLook::kSlow);
       }

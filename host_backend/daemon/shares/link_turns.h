@@ -51,7 +51,7 @@ class LinkTurns {
   using IsPaused = std::function<bool(const std::string& scope)>;
   static LinkDemand DemandOf(const Member& member, uint32_t direction, const IsPaused& is_paused);
   static void Publish(const Worker& worker, uint32_t direction, LinkGrant grant, uint32_t window_kib,
-                      bool others_copy);
+                      OtherCopies others);
 
   std::array<LinkArbiter, kLinkDirections> arbiters_;
   std::map<std::string, Member> members_;  // by share

@@ -156,7 +156,8 @@ CUresult CopyLent(Session& session, Request& request, const CopyBody& body, CUst
   OrderPosted(session, request, to_device && body.form == CopyForm::kSynchronous);
   if (const CUresult prepared = session.objects().Prepare()) return prepared;
   const CUresult result = Copy(session, to_device, body.device, bytes, stream);
-  return result == CUDA_SUCCESS ? WriteMark(session, request, stream, lent.mark) : result;
+  // Of a copy to the device the mark only says that the bytes may be used again.
+  return result == CUDA_SUCCESS ? WriteMark(session, request, stream, lent.mark, !to_device) : result;
 }
 
 // The driver itself waits for the stream when it copies into memory that it does not know. While anything is captured, a

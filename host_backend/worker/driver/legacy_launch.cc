@@ -5,6 +5,7 @@
 
 #include "host_backend/worker/driver/guard.h"
 #include "host_backend/worker/driver/logs.h"
+#include "ivshmem_ring/messages/code_messages.h"
 
 namespace causeway::host {
 namespace {
@@ -17,7 +18,8 @@ constexpr uint64_t kMostBytes = 4096;
 // How many of `bytes` from `offset` on lie in the function's parameters. The driver looks at no end and writes
 // behind its own memory in the end, so what lies beyond the parameters never reaches it: a kernel does not see that anyway,
 // and to the program the answer is the driver's, success.
-CUresult PartInside(CUfunction function, int64_t offset, uint64_t bytes, unsigned* inside) {
+CUresult PartInside(CUfunction function, int64_t offset, uint64_t bytes, unsigned* inside,
+                    uint64_t least = kMostBytes) {
   if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   CUcontext current = nullptr;
   if (TheDriver().cuCtxGetCurrent(&current) != CUDA_SUCCESS || current == nullptr)
@@ -29,7 +31,7 @@ CUresult PartInside(CUfunction function, int64_t offset, uint64_t bytes, unsigne
   for (size_t i = 0; TheDriver().cuFuncGetParamInfo(function, i, &at, &size) == CUDA_SUCCESS; ++i)
     end = at + size;
   const auto from = static_cast<uint64_t>(offset);
-  const uint64_t most = std::max(end, kMostBytes);
+  const uint64_t most = std::max(end, least);
   if (from > most || bytes > most - from) return CUDA_ERROR_INVALID_VALUE;
   *inside = static_cast<unsigned>(from < end ? std::min(bytes, end - from) : 0);
   return CUDA_SUCCESS;
@@ -57,10 +59,9 @@ CUresult SetBytes(CUfunction function, int offset, void* from, unsigned bytes) {
 }
 
 CUresult SetSize(CUfunction function, unsigned bytes) {
-  constexpr unsigned kMost = 32'764;  // of today's launches
   unsigned inside = 0;
-  const uint64_t size = bytes <= kMost ? std::min<uint64_t>(bytes, kMostBytes) : bytes;
-  if (const CUresult result = PartInside(function, 0, size, &inside)) return result;
+  if (const CUresult result = PartInside(function, 0, bytes, &inside, kMaxLaunchParameterBytes))
+    return result;
   return Checked::own<&Driver::cuParamSetSize>(function, inside);
 }
 

@@ -17,6 +17,28 @@ constexpr uint64_t kClosedSleepNs = 1'000'000;  // the daemon wakes it
 
 }  // namespace
 
+// The daemon tells all workers of a VM the same, so a worker may be told of its own copies; it compares with what it has copied.
+bool LinkGate::OthersCopy() {
+  const auto of = [this](uint32_t direction) {
+    return static_cast<OtherCopies>(grant().others_copy[direction].load(std::memory_order_relaxed));
+  };
+  const OtherCopies to_device = of(kToDevice), to_host = of(kToHost);
+  if (to_device == OtherCopies::kNone && to_host == OtherCopies::kNone) return false;
+  const uint64_t now = surroundings_.NowNs();
+  if (IsStale(now)) return false;
+  if (to_device == OtherCopies::kAnotherVm || to_host == OtherCopies::kAnotherVm) return true;
+  constexpr uint64_t kLookNs = 50'000'000;
+  constexpr double kMuch = 0.33;  // bytes a nanosecond: what the daemon calls much (link_arbiter.cc)
+  if (now - looked_ns_ > kLookNs) {
+    const uint64_t bytes = words_.copied[kToDevice].load(std::memory_order_relaxed) +
+                           words_.copied[kToHost].load(std::memory_order_relaxed);
+    copies_much_ = static_cast<double>(bytes - looked_bytes_) > static_cast<double>(now - looked_ns_) * kMuch;
+    looked_ns_ = now;
+    looked_bytes_ = bytes;
+  }
+  return !copies_much_;
+}
+
 bool LinkGate::IsStale(uint64_t now_ns) const {
   const uint64_t seen = grant().seen_ns.load(std::memory_order_acquire);
   return now_ns > seen && now_ns - seen > kGrantLifeNs;

@@ -52,12 +52,8 @@ class LinkGate {
     if (bytes > kSmallBytes && !done && !IsOpen(direction)) [[unlikely]]
       Note(direction, bytes);
   }
-  // Whether other VMs copy much, as the daemon last said.
-  bool OthersCopy() const {
-    const auto& words = grant().others_copy;
-    return (words[kToDevice].load(std::memory_order_relaxed) |
-            words[kToHost].load(std::memory_order_relaxed)) != 0;
-  }
+  // Whether other workers copy much, as the daemon last said. One thread at a time.
+  bool OthersCopy();
   // No mark that is outstanding will be written any more.
   void ForgetMarks();
 
@@ -103,6 +99,10 @@ class LinkGate {
   Surroundings& surroundings_;
   std::mutex mutex_;  // of what follows. The driver is never called under it
   std::array<Side, kLinkDirections> sides_{};
+  // Of the thread that calls OthersCopy, without the lock: what it has found of this worker's own copies, and how many bytes these
+  // were then.
+  uint64_t looked_ns_ = 0, looked_bytes_ = 0;
+  bool copies_much_ = false;
 };
 
 }  // namespace causeway::host

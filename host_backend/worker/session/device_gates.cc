@@ -253,7 +253,16 @@ void DeviceGates::MarkUnsettled(Objects& objects) {
   unsettled_ = nullptr;
 }
 
-const LinkGate& DeviceGates::LinkOf(const Entrance& at) const {
+void DeviceGates::TellOver() {
+  const Whereabouts& here = Objects::whereabouts();
+  if (unsettled_ == nullptr || last_.stream != here.stream.wire || last_.device != here.device) return;
+  const auto mark = unsettled_->gate.TakeMark();
+  if (!mark) return;
+  unsettled_->words.done[mark->slot].store(mark->value, std::memory_order_release);
+  unsettled_ = nullptr;
+}
+
+LinkGate& DeviceGates::LinkOf(const Entrance& at) const {
   return doors_[static_cast<size_t>(&at - entrances_.data())]->link;
 }
 

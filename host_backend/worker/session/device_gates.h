@@ -87,11 +87,15 @@ class DeviceGates {
     late_ = nullptr;
   }
   // After it, with its result. `goes_on`: the thread calls Settle before it waits for a request.
-  void Leave(Entrance& at, Objects& objects, bool goes_on, CUresult result) {
+  // `is_over`: what the thread has submitted to the request's stream is known to be done.
+  void Leave(Entrance& at, Objects& objects, bool goes_on, CUresult result, bool is_over) {
     if (result == CUDA_SUCCESS && at.gate->IsOpen() && !at.gate->HasUnmarked() && WentHere()) [[likely]]
       return;
     LeaveSlowly(at, objects, goes_on, result);
+    if (is_over && goes_on) TellOver();
   }
+  // The dispatcher: all work in the stream of its request is done. What it has submitted there before needs no mark of the GPU's.
+  void TellOver();
   // Of a thread that goes on, before its last request ends: puts a mark behind what it has submitted, unless
   // `more` says soon that another record is there, which may take a mark along.
   template <class More>
@@ -103,8 +107,8 @@ class DeviceGates {
     MarkUnsettled(objects);
   }
 
-  // Whether other VMs copy much over the link of the device that the calling thread's request names. What the GPU writes behind a
-  // copy then comes late: its copy engine serves the others in between (6 us on an H200, docs/sharing.md).
+  // Whether others copy much over the link of the device that the calling thread's request names (LinkGate::OthersCopy). What the
+  // GPU writes behind a copy then comes late: its copy engine serves the others in between (6 us on an H200, docs/sharing.md).
   bool OthersCopy() {
     const Entrance* const at = Find();
     return at != nullptr && LinkOf(*at).OthersCopy();
@@ -125,7 +129,7 @@ class DeviceGates {
 
  private:
   struct Door;
-  const LinkGate& LinkOf(const Entrance& at) const;
+  LinkGate& LinkOf(const Entrance& at) const;
   Door* DoorOfRequest() {
     const Entrance* const at = Find();
     return at != nullptr ? doors_[static_cast<size_t>(at - entrances_.data())].get() : nullptr;

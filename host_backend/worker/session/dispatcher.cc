@@ -13,6 +13,7 @@
 
 #include "host_backend/common/monotonic.h"
 #include "host_backend/worker/driver/capture.h"
+#include "host_backend/worker/driver/logs.h"
 #include "ivshmem_ring/protocol/operation.h"
 #include "ivshmem_ring/system/futex.h"
 #include "ivshmem_ring/transport/waiter.h"
@@ -35,6 +36,7 @@ MaybeResult AwaitPostedCopies(auto more) {
   constexpr int kSpins = 64;
   const Driver& driver = TheDriver();
   if (!Has(driver.cuStreamQuery)) return CUDA_SUCCESS;
+  const OwnCalls own_calls;
   const RelaxedMode relaxed;  // another thread may have begun a capture meanwhile
   const auto end = Clock::now() + kPatience;
   bool interrupted = false;
@@ -131,10 +133,12 @@ void Dispatcher::Settle(bool or_more) {
   SetDispatched(last_unsettled_.sequence + 1);
 }
 
-bool Dispatcher::IsDoneSoon(CUstream stream) {
+bool Dispatcher::IsDoneSoon(CUstream stream, uint64_t sequence) {
   constexpr uint64_t kMostNs = 20'000;
   const Driver& driver = TheDriver();
   if (!Has(driver.cuStreamQuery) || Captures::Any() || FreeProcessors() == kCrowded) return false;
+  if (unsettled_ == 0) SetDispatched(sequence + 1);
+  const OwnCalls own_calls;
   const RelaxedMode relaxed;  // another thread may have begun a capture meanwhile
   const uint64_t begin = MonotonicNs();
   CUresult result = driver.cuStreamQuery(stream);

@@ -30,9 +30,9 @@ class Dispatcher : public SessionPart {
 
   // Waits for posted copies that the driver was given; with `or_more` only until another record is there.
   void Settle(bool or_more = false);
-  // Whether the stream is done within some 20 us and before another record is there. Looks without sleeping, so only where nobody
-  // else wants the processor.
-  bool IsDoneSoon(CUstream stream);
+  // Whether the stream is done within some 20 us and before another record is there. Requests that come after the record of that
+  // sequence, which is executed, need not wait meanwhile. Looks without sleeping, so only where nobody else wants the processor.
+  bool IsDoneSoon(CUstream stream, uint64_t sequence);
 
   // ---- any thread
 

@@ -55,7 +55,8 @@ std::string Session::reason() {
   objects_.Leave(result);
   // The dispatcher goes on: it is no channel and no lane.
   if (entrance != nullptr)
-    gates_.Leave(*entrance, objects_, request.channel == kChannelCount && !request.in_lane, result);
+    gates_.Leave(*entrance, objects_, request.channel == kChannelCount && !request.in_lane, result,
+                 request.is_over);
   if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY)
     errors.fetch_add(1, std::memory_order_relaxed);
   return request.in.is_cut() ? CUDA_ERROR_INVALID_VALUE : result;

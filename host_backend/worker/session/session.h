@@ -52,6 +52,7 @@ struct Request {
   bool staged = false;     // its reply may be sent when the device is done (deferred_replies.h),
   CUevent done = nullptr;  // which this event tells
   bool unsettled = false;  // a posted copy that others may rely on, and that may not be done yet
+  bool is_over = false;    // all work of its stream is known to be done
 };
 
 // What a session is put together of. It ends with the session, after all threads that serve it.

@@ -10,7 +10,7 @@
 namespace causeway::host {
 
 // A driver or device that cannot, or a context that is lost, leaves the word as it is: the guest then asks.
-CUresult WriteMark(Session& session, const Request& request, CUstream stream, uint64_t offset) {
+CUresult WriteMark(Session& session, Request& request, CUstream stream, uint64_t offset, bool is_awaited) {
   if (request.channel != kChannelCount) return CUDA_SUCCESS;  // its guest has the answer
   const HostSpan word = session.part<Arenas>().ResolveOffset(offset, sizeof(uint64_t));
   if (!word || offset % sizeof(uint64_t) != 0) {
@@ -18,8 +18,11 @@ CUresult WriteMark(Session& session, const Request& request, CUstream stream, ui
     return CUDA_ERROR_INVALID_VALUE;
   }
   const uint64_t value = request.header.sequence + 1;
-  if (!request.in_lane && session.gates().OthersCopy() && session.part<Dispatcher>().IsDoneSoon(stream)) {
+  if (is_awaited && !request.in_lane && session.gates().OthersCopy() &&
+      session.part<Dispatcher>().IsDoneSoon(stream, request.header.sequence)) {
     std::atomic_ref(*reinterpret_cast<uint64_t*>(word.data())).store(value, std::memory_order_release);
+    request.is_over = true;
+    session.gates().TellOver();
     return CUDA_SUCCESS;
   }
   session.gates().WriteWord(!request.in_lane, stream, reinterpret_cast<CUdeviceptr>(word.data()), value);

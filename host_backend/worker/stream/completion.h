@@ -11,8 +11,9 @@ struct Request;
 class Session;
 
 // Behind the stream's work until now the GPU writes the posted record's sequence plus one into the word at
-// `offset` in the region. Where the GPU would write it late because other VMs copy, and the stream is done at once, the calling
-// thread writes it.
-CUresult WriteMark(Session& session, const Request& request, CUstream stream, uint64_t offset);
+// `offset` in the region. Where the GPU would write it late because others copy, and the stream is done at once, the calling
+// thread writes it. `is_awaited`: the guest's thread waits for it, and does not look at it some time later.
+CUresult WriteMark(Session& session, Request& request, CUstream stream, uint64_t offset,
+                   bool is_awaited = true);
 
 }  // namespace causeway::host
