@@ -57,8 +57,9 @@ bool IsReached(const Kept& buffer) {
          block.host.device_address != 0;
 }
 
-// Takes a kept staging buffer of the context that is large enough and not much larger; null if there is none. The buffers whose
-// contexts have ended are freed first, because the device does not reach them any more.
+// Gives a copy one of the staging buffers that were kept for its context: one that is large enough, and not much larger, so that
+// memory is not wasted. Null: none fits. It first frees the buffers whose contexts have ended, because the device does not reach
+// them any more.
 void* TakeKept(uint64_t bytes, const Object* context) {
   const std::lock_guard lock(unused_mutex);
   std::erase_if(unused_staging, [](const Kept& buffer) {

@@ -175,6 +175,9 @@ CUresult Advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, const CU
   PageRange range{};
   Location location;
   if (const CUresult result = NeedContext()) return result;
+  // The driver looks before captures whether there is an advice or a place at all.
+  if (advice < CU_MEM_ADVISE_SET_READ_MOSTLY && given.type == CU_MEM_LOCATION_TYPE_INVALID)
+    return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult unsafe = CheckUnsafeCall()) return unsafe;
   if (IsMigrating(address)) {
     if (NamesProcessor(advice)) {
@@ -466,11 +469,7 @@ CUresult cuMemAdvise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUd
   return Advise(address, bytes, advice, OfDevice(device));
 }
 CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location) {
-  if (const CUresult result = NeedContext()) return result;
-  // Neither an advice nor a place: that is seen before captures.
-  const bool says_something =
-      advice >= CU_MEM_ADVISE_SET_READ_MOSTLY || location.type != CU_MEM_LOCATION_TYPE_INVALID;
-  return says_something ? Advise(address, bytes, advice, location) : CUDA_ERROR_INVALID_VALUE;
+  return Advise(address, bytes, advice, location);
 }
 
 CUresult cuMemRangeGetAttribute(void* data, size_t data_bytes, CUmem_range_attribute attribute,

@@ -547,7 +547,8 @@ TEST(LinkArbiterTest, AVeryLargeCopyCounts) {
   EXPECT_FALSE(arbiter.watched());
 }
 
-// Who copies little is told that another copies much, and for how long; who copies much is not told of itself.
+// A VM that copies little is told that another VM copies much, as long as that goes on. The VM that copies much is not told of its
+// own copies.
 TEST(LinkArbiterTest, OthersThatCopyMuchAreSaid) {
   LinkArbiter arbiter;
   const size_t much = arbiter.Add({}), little = arbiter.Add({});

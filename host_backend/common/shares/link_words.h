@@ -8,11 +8,14 @@
 
 namespace causeway {
 
-// Who else has copied much within the last tenth of a second.
+// A VM or a worker copies much while it copies more than kMuchBytes within kMuchNs.
+inline constexpr uint64_t kMuchBytes = 32 << 20, kMuchNs = 100'000'000;
+
+// The daemon tells the workers of a VM by this who copies much, because the GPU then serves a small copy later than usual.
 enum class OtherCopies : uint32_t {
-  kNone,       // also what a daemon says that does not know of this word
+  kNone,       // nobody; an older daemon, which does not write this word, leaves it so
   kAnotherVm,  // another VM
-  kThisVm,     // no other VM, but one of several processes of this one, which may be the reader's own
+  kThisVm,  // no other VM, but a worker of this one, which has several; the reader may be that worker itself
 };
 
 enum class LinkGrant : uint32_t {

@@ -8,9 +8,7 @@
 namespace causeway::daemon {
 namespace {
 
-constexpr uint64_t kRecentNs = 100'000'000;
-// What a VM copies in that time without being in anybody's way, in bytes.
-constexpr double kLittleBytes = 32 << 20;
+constexpr uint64_t kRecentNs = kMuchNs;
 // A VM that has waited so lately wants more than it gets; one that was let go on and does nothing for so long does not,
 // whatever it says: its stream may wait for something else. Both are longer than what may be under way takes beside others.
 constexpr uint64_t kRecentWaitNs = 5'000'000, kBacklogNs = 3'000'000, kStalledNs = 5'000'000;
@@ -104,7 +102,7 @@ void LinkArbiter::Note(Vm& vm, const LinkDemand& demand, uint64_t now_ns, double
     vm.lately_bytes = vm.lately_bytes * std::max(0.0, 1 - since / kRecentNs) + bytes;
     vm.copied_ns = vm.moved_ns = now_ns;
   }
-  if (moved != 0 && vm.lately_bytes > kLittleBytes) {
+  if (moved != 0 && vm.lately_bytes > static_cast<double>(kMuchBytes)) {
     vm.active_ns = std::max(vm.active_ns, now_ns + kRecentNs) +
                    static_cast<uint64_t>(bytes / std::max(rate_, kSlowRate));
     vm.active_ns = std::min(vm.active_ns, now_ns + kForgetNs);
@@ -187,17 +185,17 @@ void LinkArbiter::Publish(std::optional<size_t> behind, uint64_t now_ns) {
   };
   active_ = static_cast<double>(std::count_if(vms_.begin(), vms_.end(), is_active));
   several_ = active_ > 1;
-  int copy_much = 0;  // who only says that it waits does not
+  // A VM that only waits does not count as copying much, because a hostile worker can say that it waits and copy nothing.
+  copying_much_ = 0;
   for (Vm& vm : vms_) {
     vm.copies_much = vm.used && !vm.terms.paused && now_ns < vm.active_ns;
-    copy_much += vm.copies_much ? 1 : 0;
+    copying_much_ += vm.copies_much ? 1 : 0;
   }
   contended_ = false;
   watched_ = std::count_if(vms_.begin(), vms_.end(), is_known) > 1;
   for (Vm& vm : vms_) {
     if (!vm.used) continue;
     vm.is_known = is_known(vm);
-    vm.others_copy = copy_much > (vm.copies_much ? 1 : 0);
     const bool capped = vm.terms.pcie_mib_per_s != 0;
     watched_ = watched_ || (capped && is_known(vm));
     const bool waits = vm.demand.waiting != 0 || (vm.waited_ns != 0 && now_ns - vm.waited_ns < kRecentWaitNs);

@@ -46,7 +46,7 @@ class LinkArbiter {
   uint32_t window_kib(size_t vm) const;
   // Whether the VM, or another one, has copied much lately.
   bool copies_much(size_t vm) const { return vms_[vm].copies_much; }
-  bool others_copy(size_t vm) const { return vms_[vm].others_copy; }
+  bool others_copy(size_t vm) const { return copying_much_ > (vms_[vm].copies_much ? 1 : 0); }
   // Whether it has copied within the last second, or owes.
   bool is_known(size_t vm) const { return vms_[vm].is_known; }
   const LinkFigures& figures(size_t vm) const { return vms_[vm].figures; }
@@ -63,7 +63,7 @@ class LinkArbiter {
     bool used = false;
     ShareTerms terms;
     LinkGrant grant = LinkGrant::kAsleep;
-    bool is_known = false, copies_much = false, others_copy = false;
+    bool is_known = false, copies_much = false;
     LinkFigures figures;
     LinkDemand demand;
     double virtual_bytes = 0;  // copied, by weight
@@ -93,6 +93,7 @@ class LinkArbiter {
   double virtual_bytes_ = 0;  // of the one that was last behind
   double rate_ = 10.0;        // what the link was lately seen to carry, in bytes a nanosecond
   double active_ = 0;         // how many VMs copy
+  int copying_much_ = 0;      // VMs
   bool several_ = false;
   bool contended_ = false, watched_ = false;
 };

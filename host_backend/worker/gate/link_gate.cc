@@ -28,7 +28,7 @@ bool LinkGate::OthersCopy() {
   if (IsStale(now)) return false;
   if (to_device == OtherCopies::kAnotherVm || to_host == OtherCopies::kAnotherVm) return true;
   constexpr uint64_t kLookNs = 50'000'000;
-  constexpr double kMuch = 0.33;  // bytes a nanosecond: what the daemon calls much (link_arbiter.cc)
+  constexpr double kMuch = double{kMuchBytes} / double{kMuchNs};  // bytes a nanosecond
   if (now - looked_ns_ > kLookNs) {
     const uint64_t bytes = words_.copied[kToDevice].load(std::memory_order_relaxed) +
                            words_.copied[kToHost].load(std::memory_order_relaxed);

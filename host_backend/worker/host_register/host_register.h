@@ -24,7 +24,8 @@ class HostRanges : public SessionPart {
  public:
   HostRanges(Session& session, Arenas& arenas) : session_(session), arenas_(arenas) {}
 
-  // The most bytes that a scope whose guests share no memory may register: as many as a local user's region has by default.
+  // A scope whose guests share no memory with the host (TCP, TLS) may register so many bytes, because the host has to give memory of
+  // its own for them. It is as much as a local user's region has by default.
   static constexpr uint64_t kMostOwnBytes = 4ull << 30;
 
   // Any thread. The driver is called under the mutex, which is taken before those of Arenas.

@@ -262,8 +262,9 @@ void DeviceGates::TellOver() {
   unsettled_ = nullptr;
 }
 
-LinkGate& DeviceGates::LinkOf(const Entrance& at) const {
-  return doors_[static_cast<size_t>(&at - entrances_.data())]->link;
+bool DeviceGates::OthersCopy() {
+  Door* const door = DoorOfRequest();
+  return door != nullptr && door->link.OthersCopy();
 }
 
 CUresult DeviceGates::WriteWord(bool goes_on, CUstream stream, CUdeviceptr word, uint64_t value) {

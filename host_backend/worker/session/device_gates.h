@@ -109,10 +109,7 @@ class DeviceGates {
 
   // Whether others copy much over the link of the device that the calling thread's request names (LinkGate::OthersCopy). What the
   // GPU writes behind a copy then comes late: its copy engine serves the others in between (6 us on an H200, docs/sharing.md).
-  bool OthersCopy() {
-    const Entrance* const at = Find();
-    return at != nullptr && LinkOf(*at).OthersCopy();
-  }
+  bool OthersCopy();
   // Has the GPU write the word in that stream, and a mark in the same call if one is due and the thread `goes_on`. What
   // the driver answers.
   CUresult WriteWord(bool goes_on, CUstream stream, CUdeviceptr word, uint64_t value);
@@ -129,7 +126,6 @@ class DeviceGates {
 
  private:
   struct Door;
-  LinkGate& LinkOf(const Entrance& at) const;
   Door* DoorOfRequest() {
     const Entrance* const at = Find();
     return at != nullptr ? doors_[static_cast<size_t>(at - entrances_.data())].get() : nullptr;
