@@ -165,6 +165,7 @@ void Doorbell::OnAccept() {
 }
 
 void Doorbell::Welcome(WorkerFd client) {
+  if (client_) OnClient();  // a VM that starts anew at once: the end of its connection before may not have been looked at
   if (client_) {
     return owner_.log(LogLevel::kWarning,
                       ": a second connection to its doorbell was closed; one device has one connection");

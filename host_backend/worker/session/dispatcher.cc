@@ -133,16 +133,19 @@ void Dispatcher::Settle(bool or_more) {
   SetDispatched(last_unsettled_.sequence + 1);
 }
 
+// What waits for this record may be the question for what the word would say: it is answered once the word is there, or under way.
 bool Dispatcher::IsDoneSoon(CUstream stream, uint64_t sequence) {
   constexpr uint64_t kMostNs = 20'000;
   const Driver& driver = TheDriver();
   if (!Has(driver.cuStreamQuery) || Captures::Any() || FreeProcessors() == kCrowded) return false;
-  if (unsettled_ == 0) SetDispatched(sequence + 1);
+  const auto is_wanted = [&] {
+    return transport_.MainReady() || awaited_.load(std::memory_order_relaxed) > sequence;
+  };
   const OwnCalls own_calls;
   const RelaxedMode relaxed;  // another thread may have begun a capture meanwhile
   const uint64_t begin = MonotonicNs();
   CUresult result = driver.cuStreamQuery(stream);
-  while (result == CUDA_ERROR_NOT_READY && !transport_.MainReady() && MonotonicNs() - begin < kMostNs)
+  while (result == CUDA_ERROR_NOT_READY && !is_wanted() && MonotonicNs() - begin < kMostNs)
     result = driver.cuStreamQuery(stream);
   return result == CUDA_SUCCESS;
 }
@@ -219,6 +222,7 @@ CUresult Dispatcher::TakePostedResult(uint64_t sequence) {
                     std::to_string(dispatched));
     return false;
   }
+  awaited_.store(sequence, std::memory_order_relaxed);
   const uint32_t processors = FreeProcessors();
   WaitPolicy policy = OrderPolicy(processors);
   const bool at_once =

@@ -30,8 +30,8 @@ class Dispatcher : public SessionPart {
 
   // Waits for posted copies that the driver was given; with `or_more` only until another record is there.
   void Settle(bool or_more = false);
-  // Whether the stream is done within some 20 us and before another record is there. Requests that come after the record of that
-  // sequence, which is executed, need not wait meanwhile. Looks without sleeping, so only where nobody else wants the processor.
+  // Whether the stream is done within some 20 us, before another record is there and before a request is seen that waits for the
+  // record of that sequence, which is being executed. Looks without sleeping, so only where nobody else wants the processor.
   bool IsDoneSoon(CUstream stream, uint64_t sequence);
 
   // ---- any thread
@@ -70,6 +70,9 @@ class Dispatcher : public SessionPart {
   static constexpr uint64_t kNobodySleeps = UINT64_MAX;
   std::atomic<uint64_t> wake_at_{kNobodySleeps};
   std::atomic<uint32_t> wakes_{0};
+  // How many records the request that came to WaitFor last waits for. A hint: of two that come at once either may be kept. On a
+  // line of its own, as the dispatcher seldom reads it.
+  alignas(kHotBytes) std::atomic<uint64_t> awaited_{0};
   Lanes lanes_;  // last: its threads use all the rest
 };
 
