@@ -6,8 +6,8 @@
 #                 under ASan + UBSan, with the tests of ring and lanes, the soak program, protocol and guided fuzz tests; and the
 #                 first three under TSan. Tests of VMs, which leave a processor idle for half of their time, run beside these builds.
 #   --within M    with --sanitizers, for a machine whose speed nobody knows: what is under TSan is left out if it would begin later than M
-#                 minutes after the start, and the longest tests of VMs (vm.xen, vm.kill_storm) if those begin later than half of that.
-#                 What is left out is named, and counted as skipped
+#                 minutes after the start, the longest tests of VMs (vm.xen, vm.kill_storm) if those begin later than half of that, and
+#                 the build by clang with its tests if it begins later than two thirds. What is left out is named, and counted as skipped
 #   --long        also what takes more than three minutes by itself (ctest -L long)
 #   --jobs N      so many tests at a time (default 3: most of them wait); tests of VMs run one by one
 #   --build DIR   the build folder (default: build beside this folder; the others are DIR-clang and DIR-thread)
@@ -41,9 +41,9 @@ fail() {
   echo "---- failed: $1" >> "$failures"
 }
 
-# is_late PART WHAT COUNT: whether more than the PARTth part of --within is over; then WHAT is left out, and counts as COUNT tests.
+# is_late PERCENT WHAT COUNT: whether more than so much of --within is over; then WHAT is left out, and counts as COUNT tests.
 is_late() {
-  [ -n "$within_s" ] && [ $((SECONDS - started)) -gt $((within_s / $1)) ] || return 1
+  [ -n "$within_s" ] && [ $((SECONDS - started)) -gt $((within_s * $1 / 100)) ] || return 1
   step "left out: $2, as it would begin too late for --within $((within_s / 60))"
   echo "---- left out: $2, after $((SECONDS - started)) s" >> "$failures"
   skipped=$((skipped + $3))
@@ -106,7 +106,7 @@ unit="layout|ring|ring_processes|waiter|transport|tcp_transport"
 
 # Builds only what tests/CMakeLists.txt lists for TSan and runs the tests that match.
 thread_build() {
-  ! is_late 1 "everything under TSan" 1 || return 0
+  ! is_late 100 "everything under TSan" 1 || return 0
   step "building with -DCAUSEWAY_SANITIZE=thread"
   if ! cmake -S "$root" -B "$build-thread" -G Ninja -DCAUSEWAY_SANITIZE=thread -DCAUSEWAY_UNITE=ON > "$build/configure-thread.log" 2>&1 ||
     ! cmake --build "$build-thread" --target tests_under_thread; then
@@ -124,6 +124,7 @@ product="causewayd causeway causeway-bench causeway-worker guest_libcuda guest_l
 # number of executions over its corpus, with a seed that the log names), and all of it is under ASan and UBSan. Hardly
 # optimised: a fuzzer that runs for hours is (fuzz/run.sh), one that runs for seconds costs more to compile than to run.
 clang_build() {
+  ! is_late 67 "the build by clang and all under ASan and UBSan" 1 || return 0
   step "building by clang, under ASan and UBSan, with guided fuzzers"
   # shellcheck disable=SC2086
   if cmake -S "$root" -B "$build-clang" -G Ninja -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clang++ -DCAUSEWAY_FUZZ=ON -DCAUSEWAY_UNITE=ON \
@@ -155,7 +156,7 @@ run_tests "$build" -j "$jobs" -LE "^(vm$without)\$"
 
 # The demo has just run.
 left_out=demo
-! is_late 2 "vm.xen and vm.kill_storm" 2 || left_out='(demo|xen|kill_storm)'
+! is_late 50 "vm.xen and vm.kill_storm" 2 || left_out='(demo|xen|kill_storm)'
 vm_tests=(-L '^vm$' -E "^vm\\.$left_out\$" ${without:+-LE '^long$'})
 if [ "$sanitizers" = yes ]; then
   step "tests of VMs, whose lines come after the builds"
