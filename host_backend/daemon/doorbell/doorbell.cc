@@ -165,7 +165,8 @@ void Doorbell::OnAccept() {
 }
 
 void Doorbell::Welcome(WorkerFd client) {
-  if (client_) OnClient();  // a VM that starts anew at once: the end of its connection before may not have been looked at
+  // A VM that starts anew at once comes here before the end of its connection before was looked at.
+  if (client_) OnClient();
   if (client_) {
     return owner_.log(LogLevel::kWarning,
                       ": a second connection to its doorbell was closed; one device has one connection");
