@@ -161,8 +161,9 @@ void RingClient::PublishRequest(uint32_t index, size_t bytes) {
   Channel& channel = At(index);
   const FlightMessage message{ReadHeader<RecordPrefix>(channel.request).op, static_cast<uint32_t>(bytes),
                               channel.requests.sequence()};
-  const uint64_t now = FlightTicks();
-  if (!channel.requests.Put(channel.request.data(), bytes) && !AwaitRoom(index, bytes)) return;
+  const bool put = channel.requests.Put(channel.request.data(), bytes);
+  const uint64_t now = FlightTicks();  // behind it: the other side has the request so much earlier
+  if (!put && !AwaitRoom(index, bytes)) return;
   HurryMain();  // first: the request is executed after what was posted
   Wake(guest_->channel[index].request_tail, host_->channel[index].waiting, wakes_, options_.bell);
   flight_.Begin(index, message, FlightThread(), now);  // while the other side has it already
@@ -237,7 +238,6 @@ struct RingServer::Channel {
   RingProducer replies;
   SpinBudget budget;
   uint64_t sequence = 0;  // of the request that its thread has
-  uint64_t done = 0;      // ticks: when its reply began to be written
   bool frugal = false;    // whoever made that request sleeps meanwhile
   bool open = false;      // in HostControl::open_channels
 };
@@ -421,7 +421,6 @@ bool RingServer::RequestReady(uint32_t index) {
 
 [[gnu::hot]] std::byte* RingServer::ReserveReply(uint32_t index, size_t bytes) {
   Channel& channel = At(index);
-  channel.done = FlightTicks();  // not later: nothing comes between the stores that are the reply
   std::byte* reserved = channel.replies.Reserve(bytes);
   if (reserved != nullptr) return reserved;
   Waiter waiter(IdlePolicy(), &guest_->channel[index].reply_head, nullptr, false);
@@ -436,8 +435,9 @@ bool RingServer::RequestReady(uint32_t index) {
 [[gnu::hot]] void RingServer::PublishReply(uint32_t index, size_t bytes) {
   Channel& channel = At(index);
   channel.replies.Publish(bytes);
+  const uint64_t done = FlightTicks();  // behind it, as in PublishRequest, and before the guest is woken
   Wake(host_->channel[index].reply_tail, guest_->channel[index].waiting, wakes_guest_, options_.bell);
-  flight_.End(index, channel.sequence, channel.done);
+  flight_.End(index, channel.sequence, done);
 }
 
 void RingServer::PostAsyncError(uint32_t result) {
