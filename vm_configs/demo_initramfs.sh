@@ -11,6 +11,7 @@ usage: demo_initramfs.sh --output FILE [--build DIR] [--programs DIR]... [--prog
   --programs DIR   the executables of this folder go to /programs in the guest
   --program FILE   one more executable
   --library FILE   libcuda.so.1 for the guest
+  --init FILE      the guest's first process (default: demo_init.sh)
   --host-root      the kernel's modules for run_vm.sh --host-root (9p over virtio)
 environment:
   KERNEL=FILE      guest kernel (default: the newest /boot/vmlinuz-* that has headers in /lib/modules)
@@ -21,7 +22,7 @@ TEXT
 }
 fail() { echo "demo_initramfs.sh: $*" >&2; exit 1; }
 
-output='' library='' host_root='' programs=()
+output='' library='' host_root='' init=$here/demo_init.sh programs=()
 # A folder's executables but for those on NVIDIA's big libraries (600 MB in a guest's memory): name these by --program.
 add_programs() {
   local file
@@ -43,6 +44,7 @@ while [ $# -gt 0 ]; do
     --programs) [ -d "$2" ] || fail "$2 is not a folder."; add_programs "$2"; shift 2 ;;
     --program) programs+=("$2"); shift 2 ;;
     --library) library=$2; shift 2 ;;
+    --init) init=$2; shift 2 ;;
     --host-root) host_root=yes; shift ;;
     -h|--help) usage; exit 0 ;;
     *) usage >&2; exit 2 ;;
@@ -58,7 +60,7 @@ busybox=${BUSYBOX:-$(command -v busybox || true)}
 [ -n "$busybox" ] || fail "busybox is missing: install the package busybox-static."
 [[ $'\n'$("$busybox" --list 2> /dev/null)$'\n' == *$'\n'insmod$'\n'* ]] || fail "$busybox has no insmod: install the package busybox-static."
 cp "$busybox" "$root/bin/busybox"
-cp "$here/demo_init.sh" "$root/init"
+cp "$init" "$root/init"
 chmod 0755 "$root/init" "$root/bin/busybox"
 
 if [ -z "${MODULE:-}" ]; then

@@ -20,7 +20,8 @@ usage: run_vm.sh --initramfs FILE [options]
   --host-root DIR      mounts this folder read-only, as the root in which the guest's /bin/in-host COMMAND... runs;
                        the initramfs needs demo_initramfs.sh --host-root
   --share DIR          with --host-root: the folder that COMMAND sees as /mnt
-environment: QEMU=command (default qemu-system-x86_64), ACCEL=auto|kvm|tcg, QEMU_MODULE_DIR as QEMU knows it
+environment: QEMU=command (default qemu-system-x86_64), ACCEL=auto|kvm|tcg, CPU=QEMU's -cpu for KVM (default host),
+             QEMU_MODULE_DIR as QEMU knows it
 exit status: 0 all commands succeeded; 1 one failed; 3 the guest kernel reported a fault; 124 timed out; 125 could not start
 TEXT
 }
@@ -126,7 +127,7 @@ log=${log:-$work/console}
 # Runs QEMU until it ends or time is up. $1: accelerator; $2: seconds within which user space must be reached.
 run_qemu() {
   local started=$SECONDS processor=(-accel "tcg,thread=multi" -cpu max)
-  [ "$1" = kvm ] && processor=(-accel kvm -cpu host)
+  [ "$1" = kvm ] && processor=(-accel kvm -cpu "${CPU:-host}")
   : > "$log"
   "${qemu[@]}" "${processor[@]}" -smp "$cpus" "${arguments[@]}" < /dev/null > "$log" 2> "$work/qemu.err" &
   qemu_pid=$!

@@ -28,7 +28,7 @@ done | sort -u | while read -r library; do
 done
 loader=$(basename "$(readelf -l "$qemu" | sed -n 's/.*interpreter: \(.*\)]/\1/p')")
 [ -e "$output/qemu/lib/$loader" ] || fail "QEMU's dynamic loader was not found."
-for file in bios-256k.bin linuxboot_dma.bin kvmvapic.bin; do
+for file in bios-256k.bin linuxboot_dma.bin kvmvapic.bin pvh.bin; do
   for folder in /usr/share/seabios /usr/share/qemu /usr/lib/ipxe/qemu; do
     [ -e "$output/qemu/share/$file" ] || [ ! -e "$folder/$file" ] || cp -L "$folder/$file" "$output/qemu/share/"
   done
