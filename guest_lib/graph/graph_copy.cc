@@ -57,9 +57,9 @@ bool IsReached(const Kept& buffer) {
          block.host.device_address != 0;
 }
 
-// Gives a copy one of the staging buffers that were kept for its context: one that is large enough, and not much larger, so that
-// memory is not wasted. Null: none fits. It first frees the buffers whose contexts have ended, because the device does not reach
-// them any more.
+// Takes a staging buffer of the context out of those that are kept for later copies. The buffer is large enough for the copy, and not much
+// larger, because the rest of it would lie idle. Null: no kept buffer fits. The function first frees the kept buffers whose contexts have
+// ended, because the device no longer reaches them.
 void* TakeKept(uint64_t bytes, const Object* context) {
   const std::lock_guard lock(unused_mutex);
   std::erase_if(unused_staging, [](const Kept& buffer) {

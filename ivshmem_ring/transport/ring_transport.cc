@@ -162,7 +162,7 @@ void RingClient::PublishRequest(uint32_t index, size_t bytes) {
   const FlightMessage message{ReadHeader<RecordPrefix>(channel.request).op, static_cast<uint32_t>(bytes),
                               channel.requests.sequence()};
   const bool put = channel.requests.Put(channel.request.data(), bytes);
-  const uint64_t now = FlightTicks();  // behind it: the other side has the request so much earlier
+  const uint64_t now = FlightTicks();  // after Put, so that the worker need not wait for this read
   if (!put && !AwaitRoom(index, bytes)) return;
   HurryMain();  // first: the request is executed after what was posted
   Wake(guest_->channel[index].request_tail, host_->channel[index].waiting, wakes_, options_.bell);
@@ -435,7 +435,7 @@ bool RingServer::RequestReady(uint32_t index) {
 [[gnu::hot]] void RingServer::PublishReply(uint32_t index, size_t bytes) {
   Channel& channel = At(index);
   channel.replies.Publish(bytes);
-  const uint64_t done = FlightTicks();  // behind it, as in PublishRequest, and before the guest is woken
+  const uint64_t done = FlightTicks();  // as in PublishRequest; before Wake, or the guest could end first
   Wake(host_->channel[index].reply_tail, guest_->channel[index].waiting, wakes_guest_, options_.bell);
   flight_.End(index, channel.sequence, done);
 }

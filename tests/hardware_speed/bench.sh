@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Measures calls and copies inside the VM that make_pack.sh has packed, and beside them, in the same run, natively and through shared memory
-# on the host. System calls and page faults of that VM's programs take a quarter of a millisecond and more, so that only what makes none says anything.
+# Measures calls inside the VM that make_pack.sh has packed, and then on the host, natively and through shared memory. A system call or a page
+# fault of that VM's programs takes a quarter of a millisecond or more, because KVM emulates the guest's kernel. So the figures say nothing of
+# calls that make one.
 # usage: bench.sh BUILD PACK OUTPUT_DIR [--driver FILE] [--only PATTERN] [--rounds N] [--limit S]
 # Leaves OUTPUT_DIR/vm.txt, host.txt and console.log. Exit status: 0; 1 nothing could be measured; 77 /dev/kvm cannot be used.
 set -euo pipefail
-[ $# -ge 3 ] || { sed -n '3,6s/^# //p' "$0" >&2; exit 2; }
+[ $# -ge 3 ] || { sed -n '3,7s/^# //p' "$0" >&2; exit 2; }
+here=$(cd "$(dirname "$0")" && pwd)
+fail() { echo "bench.sh: $*" >&2; exit 1; }
 build=$(cd "$1" && pwd) pack=$(cd "$2" && pwd)
 mkdir -p "$3"
 out=$(cd "$3" && pwd)
@@ -23,24 +26,15 @@ if [ ! -r /dev/kvm ] || [ ! -w /dev/kvm ]; then echo "bench.sh: /dev/kvm cannot 
 
 work=$(mktemp -d)
 region=/dev/shm/causeway-hardware-speed-$$
-daemon=''
-stop() {
-  [ -z "$daemon" ] || { kill "$daemon" 2> /dev/null; wait "$daemon" 2> /dev/null; } || true
-  rm -rf "$work" "$region"
-}
-trap stop EXIT
+# shellcheck source=tests/vm/own_daemon.sh
+. "$here/../vm/own_daemon.sh"
+trap 'stop_daemon; rm -rf "$work" "$region"' EXIT
 {
   printf 'socket = "%s"\nworker = "%s"\n' "$work/causeway.sock" "$build/host_backend/causeway-worker"
   [ -z "$driver" ] || printf 'driver_library = "%s"\n' "$(realpath "$driver")"
   printf '[[vm]]\nname = "demo"\nregion_file = "%s"\nregion_mib = 64\n' "$region"
 } > "$work/causewayd.toml"
-"$build/host_backend/causewayd" --config "$work/causewayd.toml" > "$out/causewayd.log" 2>&1 &
-daemon=$!
-for _ in $(seq 100); do
-  ! "$build/host_backend/causeway" status --json --socket "$work/causeway.sock" > /dev/null 2>&1 || break
-  kill -0 "$daemon" 2> /dev/null || { cat "$out/causewayd.log" >&2; exit 1; }
-  sleep 0.1
-done
+start_daemon
 
 # CPUID is executed by the processor, whatever QEMU says of it, so the kernel itself is told what the emulator lacks: SMAP, SMEP, FSGSBASE,
 # INVPCID, PKU, UMIP, CX16, RDPID, PCID and POPCNT, and by noxsave all of XSAVE.
@@ -53,8 +47,7 @@ ACCEL=kvm CPU=qemu64,cx16=off,svm=off "$pack/run_packed_vm.sh" --region "$region
 tr -d '\r' < "$out/console.log" | sed 's/.*\x1b\[K//' | grep -a . | sed -n '/^BOOTED/,$p' > "$out/vm.txt"
 # 3: some figures could not be measured, and the output says which.
 grep -qE '^EXIT bench (0|3) ' "$out/vm.txt" || { tail -n 5 "$out/run_vm.txt" >&2; exit 1; }
-stop
-trap - EXIT
+stop_daemon
 "$build/host_backend/causeway" bench --rounds "$rounds" --limit "$limit" --only "$only" ${driver:+--driver "$driver"} > "$out/host.txt" 2>&1 || [ $? = 3 ]
 echo "== in the VM"
 cat "$out/vm.txt"

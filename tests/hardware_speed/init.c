@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first process of a VM whose system calls take a quarter of a millisecond each: does what vm_configs/demo_init.sh does for
-// vm_configs/run_vm.sh, without a shell. Each command is run as root, with its words as they stand.
+// This program is the first process of the VM that bench.sh boots. It does what vm_configs/demo_init.sh does in other VMs: it loads the
+// kernel module, runs the commands that run_vm.sh has put into the VM, and prints the lines that run_vm.sh looks for. It is no shell script,
+// because a shell makes thousands of system calls, and each takes a quarter of a millisecond in this VM. It runs every command as root, and
+// expands nothing in it.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

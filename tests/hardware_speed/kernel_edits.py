@@ -3,7 +3,7 @@
 """Changes Linux 6.1's sources so that it runs where KVM executes user code itself and emulates the kernel's (kernel.sh).
 
 usage: kernel_edits.py SOURCES
-Each change has to find its place exactly once; what is changed already stays as it is.
+The sources are as Debian has them: each change has to find its place exactly once.
 """
 import pathlib
 import re
@@ -54,16 +54,12 @@ def main():
     sources = pathlib.Path(sys.argv[1])
     for name, pattern, text in EDITS:
         file = sources / name
-        before = file.read_text()
-        after, count = re.subn(pattern, text, before, flags=re.MULTILINE)
-        done = text.replace(r"\1", "").strip().splitlines()[-1].strip()
-        if count == 1:
-            file.write_text(after)
-        elif count != 0 or done not in before:
+        after, count = re.subn(pattern, text, file.read_text(), flags=re.MULTILINE)
+        if count != 1:
             sys.exit(f"kernel_edits.py: {file} is not as in Linux 6.1: found {count} places to change")
+        file.write_text(after)
     entry = sources / "arch/x86/entry/common.c"
-    if "causeway_trapped_syscall" not in entry.read_text():
-        entry.write_text(entry.read_text() + TRAPPED)
+    entry.write_text(entry.read_text() + TRAPPED)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Packs a VM whose programs run at the processor's speed although the host's processor has no virtualisation that KVM can use: where
 # /dev/kvm belongs to kvm_pvm, which executes user code itself and emulates the kernel's. Ordinary kernels do not boot there, so one is
-# built from Debian's sources (the package linux-source-6.1), with as little in it as such programs need. Some six minutes on two processors.
+# built from Debian's sources (the package linux-source-6.1), with as little in it as such programs need. Some five minutes on two processors.
 # usage: make_pack.sh OUTPUT_DIR --build DIR
 # Leaves OUTPUT_DIR/pack, which bench.sh starts, and OUTPUT_DIR/kernel, which a second call uses again.
 set -euo pipefail

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// To be preloaded in a VM that has one virtual processor and whose host has several: the guest's library then waits as in a VM with
-// several. Where it knows of one it never spins but yields, and a yield takes such a VM's kernel a quarter of a millisecond.
+// This library is preloaded into the programs of the VM that bench.sh boots. It tells them that they may run on eight processors, although the
+// VM has one. Causeway's guest library never spins where it knows of one processor; it yields, and a yield is a system call, which takes a
+// quarter of a millisecond in this VM. Spinning is right here, because the worker runs on another processor of the host.
 #define _GNU_SOURCE
 #include <sched.h>
 #include <string.h>

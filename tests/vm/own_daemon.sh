@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2154
 # SPDX-License-Identifier: Apache-2.0
-# Sourced by demo_daemon.sh and private_libvirtd.sh: starts, asks and stops the causewayd that belongs to a test. They set: build; work,
+# Sourced by demo_daemon.sh, private_libvirtd.sh and ../hardware_speed/bench.sh: starts, asks and stops the causewayd that belongs to a test. They set: build; work,
 # with causewayd.toml, whose socket is $work/causeway.sock. This sets: daemon_pid, empty while none runs.
 daemon_pid=''
 

@@ -11,7 +11,8 @@ namespace causeway {
 // A VM or a worker copies much while it copies more than kMuchBytes within kMuchNs.
 inline constexpr uint64_t kMuchBytes = 32 << 20, kMuchNs = 100'000'000;
 
-// The daemon tells the workers of a VM by this who copies much, because the GPU then serves a small copy later than usual.
+// With this word the daemon tells the workers of a VM who else copies much. A worker needs to know it, because beside much copying the GPU
+// writes the completion word of a small copy late.
 enum class OtherCopies : uint32_t {
   kNone,       // nobody; an older daemon, which does not write this word, leaves it so
   kAnotherVm,  // another VM

@@ -165,7 +165,7 @@ void Doorbell::OnAccept() {
 }
 
 void Doorbell::Welcome(WorkerFd client) {
-  // A VM that starts anew at once comes here before the end of its connection before was looked at.
+  // The VM's earlier connection may have ended already, and the loop has not looked at it yet: QEMU was started anew at once.
   if (client_) OnClient();
   if (client_) {
     return owner_.log(LogLevel::kWarning,

@@ -24,8 +24,8 @@ class HostRanges : public SessionPart {
  public:
   HostRanges(Session& session, Arenas& arenas) : session_(session), arenas_(arenas) {}
 
-  // A scope whose guests share no memory with the host (TCP, TLS) may register so many bytes, because the host has to give memory of
-  // its own for them. It is as much as a local user's region has by default.
+  // How many bytes one scope may register whose guests share no memory with the host (TCP, TLS). There is a limit because the host gives
+  // memory of its own for these bytes. A local user's region has as many by default.
   static constexpr uint64_t kMostOwnBytes = 4ull << 30;
 
   // Any thread. The driver is called under the mutex, which is taken before those of Arenas.

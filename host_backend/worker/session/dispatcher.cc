@@ -133,7 +133,8 @@ void Dispatcher::Settle(bool or_more) {
   SetDispatched(last_unsettled_.sequence + 1);
 }
 
-// What waits for this record may be the question for what the word would say: it is answered once the word is there, or under way.
+// The request that waits for this record may be the guest's synchronisation behind the mark. When it is answered, the guest has to find its
+// word written: otherwise it takes the GPU for one that writes no words. So the record does not count as executed while this function polls.
 bool Dispatcher::IsDoneSoon(CUstream stream, uint64_t sequence) {
   constexpr uint64_t kMostNs = 20'000;
   const Driver& driver = TheDriver();

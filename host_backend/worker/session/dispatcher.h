@@ -70,8 +70,8 @@ class Dispatcher : public SessionPart {
   static constexpr uint64_t kNobodySleeps = UINT64_MAX;
   std::atomic<uint64_t> wake_at_{kNobodySleeps};
   std::atomic<uint32_t> wakes_{0};
-  // How many records the request that came to WaitFor last waits for. A hint: of two that come at once either may be kept. On a
-  // line of its own, as the dispatcher seldom reads it.
+  // The number of records for which the newest request in WaitFor waits. Only a hint: of two requests that come at once either may stay. It
+  // has a line of its own, because requests write it and would otherwise take the dispatcher's line away.
   alignas(kHotBytes) std::atomic<uint64_t> awaited_{0};
   Lanes lanes_;  // last: its threads use all the rest
 };
