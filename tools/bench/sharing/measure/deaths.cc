@@ -46,24 +46,32 @@ class Deaths {
     crew_.Sleep(kSettleS);
     return {};
   }
-  // Does it over and over, for so long or so often. "" or what failed; the figures are added.
-  std::string Repeat(int kind, double seconds, uint32_t most, Figures* figures) {
+  // Does it over and over, for so long or so often. "" or what failed; the figures and details are added.
+  std::string Repeat(int kind, double seconds, uint32_t most, Outcome* outcome) {
     const uint64_t end = NowNs() + static_cast<uint64_t>(seconds * 1e9);
-    uint32_t times = 0;
-    double longest_ms = 0;
-    for (; NowNs() < end && (most == 0 || times < most); ++times) {
+    std::vector<double> longest_ms;  // of each time
+    while (NowNs() < end && (most == 0 || longest_ms.size() < most)) {
       for (int vm = 0; vm < kVms; ++vm) crew_.cell(vm).values[kLongestNs] = 0;
       victim_ = -1;
       if (std::string text = Once(kind); !text.empty()) return text;
       // Each has done something since, or hangs.
       if (std::string text = AwaitProgress(); !text.empty()) return text;
+      double longest = 0;
       for (int vm = 0; vm < kVms; ++vm) {
         if (vm != victim_)
-          longest_ms = std::max(longest_ms, static_cast<double>(crew_.cell(vm).values[kLongestNs]) / 1e6);
+          longest = std::max(longest, static_cast<double>(crew_.cell(vm).values[kLongestNs]) / 1e6);
       }
+      longest_ms.push_back(longest);
     }
-    (*figures)[std::string(kIds[kind]) + "_times"] = times;
-    (*figures)[std::string(kIds[kind]) + "_wait"] = longest_ms;
+    if (longest_ms.empty()) return "no time was left for it";
+    std::sort(longest_ms.begin(), longest_ms.end());
+    outcome->figures[std::string(kIds[kind]) + "_times"] = static_cast<double>(longest_ms.size());
+    outcome->figures[std::string(kIds[kind]) + "_wait"] = longest_ms.back();
+    Json& waits = outcome->details["waits_ms"][kIds[kind]] = Json::array();
+    for (const double part : {0.5, 0.9, 0.99, 0.999, 1.0}) {
+      waits.push_back(
+          {part, Rounded(longest_ms[std::min(longest_ms.size() - 1, size_t(part * longest_ms.size()))])});
+    }
     return {};
   }
   int Lost() { return LostOf(crew_, kVms); }
@@ -167,15 +175,18 @@ Outcome MeasureDeaths(Measurement& measurement, const Row& row, Way way) {
   Deaths deaths(ground, load.kernel.rounds, 3 * seconds + 4 * kPatienceS);
   if (outcome.error = deaths.Start(); !outcome.error.empty()) return outcome;
   if (way != kCauseway) {
-    outcome.error = deaths.Repeat(kHolderKilled, seconds / kKinds, most, &outcome.figures);
+    outcome.error = deaths.Repeat(kHolderKilled, seconds / kKinds, most, &outcome);
     outcome.figures["lost"] = deaths.Lost();
     return deaths.End(), outcome;
   }
+  // What one kind leaves of its time is the next ones'.
+  const uint64_t end = NowNs() + static_cast<uint64_t>(seconds * 1e9);
   Held before;
   for (int kind = 0; kind < kKinds && outcome.error.empty(); ++kind) {
     before = Settled(
         ground, [](const Held&) { return false; }, kCalmS);
-    outcome.error = deaths.Repeat(kind, seconds / kKinds, most, &outcome.figures);
+    const double left = std::max(0.0, (static_cast<double>(end) - static_cast<double>(NowNs())) / 1e9);
+    outcome.error = deaths.Repeat(kind, left / (kKinds - kind), most, &outcome);
   }
   // The same sessions live as before those that were killed with the last.
   const Held after = Settled(
