@@ -72,6 +72,7 @@ Json JsonOf(const ShareStatus& share, const std::string& gpu) {
       {"turns", measured ? Json(figures.turns) : Json()},
       {"wait_p50_us", Microseconds(share.wait_p50_us)},
       {"wait_p99_us", Microseconds(share.wait_p99_us)},
+      {"wait_longest_us", Microseconds(share.wait_longest_us)},
       {"to_device_bytes", share.link[kToDevice].bytes},
       {"to_host_bytes", share.link[kToHost].bytes},
       {"link_throttled_s", Seconds(share.link[kToDevice].throttled_ns + share.link[kToHost].throttled_ns)}};

@@ -300,8 +300,8 @@ void World::CheckStatus() {
     Require(share.scope == "share" || std::count(std::begin(kNames), std::end(kNames), share.scope) == 1);
     Require(figures.had_ns <= elapsed && figures.waited_ns <= elapsed);
     Require(figures.throttled_ns <= figures.waited_ns && figures.turns <= looks_);
-    Require(share.wait_p50_us <= share.wait_p99_us &&
-            share.wait_p99_us <= double(uint64_t{1} << kWaitPlaces));
+    Require(share.wait_p50_us <= share.wait_p99_us && share.wait_p99_us <= share.wait_longest_us &&
+            share.wait_longest_us <= double(uint64_t{1} << kWaitPlaces));
     // Whoever has the turn pays at least its part by weight, besides what the others are charged.
     Require((had[share.device] += figures.had_ns) <= 2 * elapsed);
     Require((due[share.device] += figures.due_ns) <= elapsed);

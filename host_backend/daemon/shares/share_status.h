@@ -20,7 +20,7 @@ struct ShareStatus {
   bool in_turns = false;  // they are in force on the GPU now
   LinkFigures link[kLinkDirections]{};  // of copies over the GPU's link, kToDevice and kToHost
   // How long records of the scope have waited, on all GPUs: at most so long; 0: none has.
-  double wait_p50_us = 0, wait_p99_us = 0;
+  double wait_p50_us = 0, wait_p99_us = 0, wait_longest_us = 0;
 };
 
 }  // namespace causeway::daemon

@@ -373,6 +373,7 @@ std::vector<ShareStatus> Turns::Status() const {
       }
       status.wait_p50_us = WaitOf(waits, 0.5);
       status.wait_p99_us = WaitOf(waits, 0.99);
+      status.wait_longest_us = WaitOf(waits, 1);
       all.push_back(std::move(status));
     }
   }

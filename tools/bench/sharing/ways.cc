@@ -144,6 +144,7 @@ bool Ground::AwaitSpares(double limit_s) const {
 }
 
 Json Ground::Status() const {
+  if (daemon_ == nullptr) return Json::object();
   const auto status = command::QueryStatus(daemon_->socket());
   Json json = status.ok() ? Json::parse(status.value(), nullptr, false) : Json();
   return json.is_object() ? json : Json::object();

@@ -17,6 +17,9 @@ constexpr int kVms = 3;
 constexpr double kKernelUs = 200, kStoppedS = 0.15, kSettleS = 0.1, kCalmS = 0.5, kPatienceS = 20;
 constexpr int kDaemonKilled = 0, kDaemonStopped = 1, kHolderKilled = 2, kKinds = 3;
 constexpr const char* kIds[kKinds] = {"daemon", "arbiter", "holder"};
+constexpr size_t kLongestBeganNs = 7;  // a cell's value, beside kLongestNs
+constexpr double kLateMs = 52;         // the goal: of longer waits it is told when they were
+constexpr size_t kMostLate = 100;
 
 // Launches a kernel and waits for it, over and over; keeps the longest round since the parent last cleared it.
 void Insist(Stage& stage, Cell& cell, uint32_t rounds) {
@@ -28,7 +31,10 @@ void Insist(Stage& stage, Cell& cell, uint32_t rounds) {
     Check(driver, gpu.LaunchWork(rounds), "cuLaunchKernel");
     Check(driver, driver.cuCtxSynchronize(), "cuCtxSynchronize");
     const uint64_t took = NowNs() - begin;
-    if (took > cell.values[kLongestNs]) cell.values[kLongestNs] = took;
+    if (took > cell.values[kLongestNs]) {
+      cell.values[kLongestNs] = took;
+      cell.values[kLongestBeganNs] = begin;
+    }
     cell.Done(stage, 1);
   }
   stage.AwaitStop();
@@ -53,15 +59,12 @@ class Deaths {
     while (NowNs() < end && (most == 0 || longest_ms.size() < most)) {
       for (int vm = 0; vm < kVms; ++vm) crew_.cell(vm).values[kLongestNs] = 0;
       victim_ = -1;
+      death_ns_ = 0;
       if (std::string text = Once(kind); !text.empty()) return text;
+      const uint64_t back_ns = NowNs();
       // Each has done something since, or hangs.
       if (std::string text = AwaitProgress(); !text.empty()) return text;
-      double longest = 0;
-      for (int vm = 0; vm < kVms; ++vm) {
-        if (vm != victim_)
-          longest = std::max(longest, static_cast<double>(crew_.cell(vm).values[kLongestNs]) / 1e6);
-      }
-      longest_ms.push_back(longest);
+      longest_ms.push_back(NoteWaits(kind, back_ns, outcome));
     }
     if (longest_ms.empty()) return "no time was left for it";
     std::sort(longest_ms.begin(), longest_ms.end());
@@ -72,6 +75,7 @@ class Deaths {
       waits.push_back(
           {part, Rounded(longest_ms[std::min(longest_ms.size() - 1, size_t(part * longest_ms.size()))])});
     }
+    outcome->details["turn_waits_ms"][kIds[kind]] = LongestForTurns();
     return {};
   }
   int Lost() { return LostOf(crew_, kVms); }
@@ -81,8 +85,37 @@ class Deaths {
   Crew::Work Work() const {
     return [rounds = rounds_](Stage& stage, Cell& cell, int) { Insist(stage, cell, rounds); };
   }
+  // The longest round of those that were not killed, in milliseconds.
+  double NoteWaits(int kind, uint64_t back_ns, Outcome* outcome) {
+    const auto ms = [](uint64_t later, uint64_t ns) { return Rounded((double(later) - double(ns)) / 1e6); };
+    double longest = 0;
+    for (int vm = 0; vm < kVms; ++vm) {
+      if (vm == victim_) continue;
+      const Cell& cell = crew_.cell(vm);
+      const double wait = static_cast<double>(cell.values[kLongestNs]) / 1e6;
+      longest = std::max(longest, wait);
+      Json& late = outcome->details["late"];
+      if (wait <= kLateMs || late.size() >= kMostLate) continue;
+      late.push_back({{"death", kIds[kind]},
+                      {"wait_ms", Rounded(wait)},
+                      {"began_ms", ms(cell.values[kLongestBeganNs], death_ns_)},
+                      {"back_ms", ms(back_ns, death_ns_)},
+                      {"turn_wait_ms", LongestForTurns()}});
+    }
+    return longest;
+  }
+  // The longest time for which the gate of one that lives has held back a record: at most so many milliseconds, a power of two.
+  double LongestForTurns() {
+    double longest = 0;
+    for (const Json& share : ground_.Status().value("shares", Json::array())) {
+      const Json wait = share.value("wait_longest_us", Json());
+      if (wait.is_number()) longest = std::max(longest, wait.get<double>() / 1e3);
+    }
+    return Rounded(longest);
+  }
   std::string Once(int kind) {
     crew_.Sleep(std::uniform_real_distribution<double>(0.005, 0.03)(random_));
+    death_ns_ = NowNs();
     if (kind == kDaemonKilled) return ground_.daemon().KillAndStart();
     if (kind == kDaemonStopped) {
       kill(ground_.daemon().pid(), SIGSTOP);
@@ -91,6 +124,7 @@ class Deaths {
       return {};
     }
     victim_ = HolderOfTheTurn();
+    death_ns_ = NowNs();
     crew_.Kill(victim_);
     if (!crew_.Reap(victim_, kPatienceS)) return "a process does not end by SIGKILL";
     crew_.Again(victim_, Work(), ground_.PlaceOf(victim_));
@@ -125,6 +159,7 @@ class Deaths {
   Crew crew_;
   uint32_t rounds_;
   int victim_ = -1;  // whose waits do not count
+  uint64_t death_ns_ = 0;
   std::mt19937 random_{1};
 };
 
