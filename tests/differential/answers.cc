@@ -190,20 +190,31 @@ void Executor::FillArray(Object& array) {
   array.readable = DRIVER(cuMemcpy3D_v2)(&copy) == CUDA_SUCCESS && DRIVER(cuCtxSynchronize)() == CUDA_SUCCESS;
 }
 
+// Of one stream of the current context, or of one that has a context of its own.
+void Executor::EndCapture(CUstream stream) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  if (DRIVER(cuStreamIsCapturing)(stream, &status) != CUDA_SUCCESS || status == CU_STREAM_CAPTURE_STATUS_NONE)
+    return;
+  CUgraph graph = nullptr;
+  if (DRIVER(cuStreamEndCapture)(stream, &graph) == CUDA_SUCCESS && graph != nullptr &&
+      world_.FindRaw(HandleKind::kGraph, reinterpret_cast<uint64_t>(graph)) == nullptr) {
+    DRIVER(cuGraphDestroy)(graph);
+  }
+}
+
+// Also those of the calling thread's own streams, of which each context has one.
 void Executor::EndCaptures() {
   for (const Object& object : world_.objects) {
-    if (!object.alive || object.kind != HandleKind::kStream) continue;
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    const auto stream = reinterpret_cast<CUstream>(object.raw);
-    if (DRIVER(cuStreamIsCapturing)(stream, &status) != CUDA_SUCCESS ||
-        status == CU_STREAM_CAPTURE_STATUS_NONE)
-      continue;
-    CUgraph graph = nullptr;
-    if (DRIVER(cuStreamEndCapture)(stream, &graph) == CUDA_SUCCESS && graph != nullptr &&
-        world_.FindRaw(HandleKind::kGraph, reinterpret_cast<uint64_t>(graph)) == nullptr) {
-      DRIVER(cuGraphDestroy)(graph);
+    if (!object.alive) continue;
+    if (object.kind == HandleKind::kStream) {
+      EndCapture(reinterpret_cast<CUstream>(object.raw));
+      world_.Capturing(object.raw, false);
+    } else if (object.kind == HandleKind::kContext &&
+               DRIVER(cuCtxPushCurrent_v2)(reinterpret_cast<CUcontext>(object.raw)) == CUDA_SUCCESS) {
+      CUcontext popped = nullptr;
+      EndCapture(CU_STREAM_PER_THREAD);
+      DRIVER(cuCtxPopCurrent_v2)(&popped);
     }
-    world_.Capturing(object.raw, false);
   }
 }
 
@@ -262,7 +273,7 @@ uint64_t Executor::EndProgram(std::string* told) {
   leave();
   helper_used_ = false;
   world_.EndCapturing();
-  world_.Quiesce();
+  if (!world_.Quiesce()) world_.broken = true;
   Hash hash;
   hash.Add(world_.broken);
   if (world_.broken) return hash.value();

@@ -139,6 +139,7 @@ class Comparison:
             if side.end == "exit code 2":
                 raise SystemExit(f"differential.py: a process cannot begin: {side.errors}")
         done = min(len(native.hashes), len(guest.hashes))
+        self.log(first, done, native, guest)
         with self.lock:
             self.counts.add(native, done)
             self.differing.update((first + i, common) for i in range(done) if native.hashes[i] != guest.hashes[i])
@@ -159,6 +160,13 @@ class Comparison:
             with self.lock:
                 self.differing[stop] = common
         return done + 1
+
+    def log(self, first, done, *batches):
+        """A line for each batch: how many programs both sides have behind them, how long each process took, and why it ended."""
+        if self.options.log:
+            words = [f"{batch.seconds:.2f} s {batch.end or ('context lost' if batch.broken else 'whole')} at {batch.row}" for batch in batches]
+            with self.lock, open(self.options.log, "a") as file:
+                print(first, done, *words, sep=" | ", file=file)
 
     def ended_natively(self, program, native, common):
         """What ends NVIDIA's process also when its program runs alone is left out from now on."""
@@ -294,6 +302,7 @@ def parse():
     parser.add_argument("--explained", type=pathlib.Path, action="append", default=[], help="kinds of difference that are no failure")
     parser.add_argument("--tolerate", type=int, default=0, metavar="N", help="kinds of difference in at most N programs, and what does not come again when a program runs alone, are printed and are no failure")
     parser.add_argument("--count", type=pathlib.Path)
+    parser.add_argument("--log", type=pathlib.Path, help="a file that gets a line for each batch: first program, programs done, what became of both processes")
     parser.add_argument("--report", type=pathlib.Path, help="a file for what was found")
     return parser.parse_args()
 

@@ -172,14 +172,6 @@ Object* Executor::FirstObject(const Call& call, HandleKind kind) {
 
 namespace {
 
-bool IsSticky(CUresult result) {
-  return (result >= CUDA_ERROR_ILLEGAL_ADDRESS && result <= CUDA_ERROR_LAUNCH_TIMEOUT) ||
-         (result >= CUDA_ERROR_ASSERT && result <= CUDA_ERROR_LAUNCH_FAILED &&
-          result != CUDA_ERROR_TOO_MANY_PEERS && result != CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED &&
-          result != CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED) ||
-         result == CUDA_ERROR_ECC_UNCORRECTABLE;
-}
-
 std::string ArgumentText(const Call& call, size_t i) {
   const Argument& argument = call.arguments[i];
   switch (argument.kind) {

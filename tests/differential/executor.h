@@ -50,6 +50,7 @@ class Executor {
   void FillArray(Object& array);
   void EndObjects();
   void LookAtMemory(Hash& hash, std::string* told);
+  void EndCapture(CUstream stream);
   void EndCaptures();
   void LookAtCapture(uint64_t stream_key);
   bool AddsInOrder(const Call& call, const Object& graph);

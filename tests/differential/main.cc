@@ -7,6 +7,7 @@
 //        differential ... --explain        each call and each answer as text on stdout
 //        differential ... --serve          for each line of stdin, "number N" or "calls FILE", that program as --explain tells it
 //        differential ... --times          also where the time went, in rows, on stderr
+//        differential ... --settle         waits for all work after each call, and says on stderr behind which one a context was lost
 //        differential --list-names         each row, whether the library has it (1 or 0), and its parameters' names
 // --names FILE: rows whose names are not in it are not generated (another library lacks them).
 #include <dlfcn.h>
@@ -41,7 +42,7 @@ struct Options {
   const char* out = nullptr;
   const char* status = nullptr;
   const char* program = nullptr;
-  bool explain = false, list_names = false, serve = false, times = false;
+  bool explain = false, list_names = false, serve = false, times = false, settles = false;
 };
 
 // Where this process is, in a file that outlives it.
@@ -211,9 +212,20 @@ class Batch {
       ++header_.left_out;
       return;
     }
+    if (options_.settles) Settle(call, answer);
     ++calls;
     ++pairs_[uint32_t{call.row->index} << 16 | static_cast<uint32_t>(answer.result)];
     hash.Add(answer.hash);
+  }
+
+  // What a call submits shows its error later otherwise. What the program would have asked meanwhile is asked in another order then.
+  void Settle(const Call& call, const Answer& answer) {
+    World& world = fixture_->world;
+    const bool lost_by_then = world.broken;
+    if (!lost_by_then) world.Quiesce();
+    if (world.broken)
+      std::fprintf(stderr, "program %u lost a context %s %s = %d\n", status_->program,
+                   lost_by_then ? "as is told by" : "behind", ToText(call).c_str(), int(answer.result));
   }
 
   void Note(uint32_t call, const char* text) {
@@ -257,6 +269,8 @@ bool Parse(int count, char** words, Options* options) {
       options->explain = true;
     } else if (word == "--times") {
       options->times = true;
+    } else if (word == "--settle") {
+      options->settles = true;
     } else if (word == "--serve") {
       options->serve = true;
     } else if (word == "--list-names") {

@@ -23,6 +23,7 @@ class Batch:
     def __init__(self):
         self.hashes, self.calls, self.pairs, self.broken, self.left_out = [], [], {}, False, 0
         self.end, self.program, self.call, self.row, self.text, self.errors = "", 0, "", "", "", ""
+        self.seconds = 0.0  # that it took
         self.is_cut = False  # it was stopped because its time was over, and did nothing wrong
 
     def take_place(self, place):
@@ -101,6 +102,7 @@ class Side:
         """The batch of a started process. It is killed when it has been in one call for that long, and when the deadline has passed."""
         process, run = started
         batch, progress = Batch(), Progress(run / "status", bound_s)
+        begin = progress.since
         while True:
             try:
                 batch.end = end_of(process.wait(LOOK_S))
@@ -112,6 +114,7 @@ class Side:
                     process.wait()
                     batch.end = "" if batch.is_cut else f"hung for {bound_s:.0f} s"
                     break
+        batch.seconds = time.monotonic() - begin
         batch.take_place(progress.place())
         batch.text = (run / "text").read_text(errors="replace")
         batch.errors = (run / "errors").read_text(errors="replace")[-2000:]

@@ -157,16 +157,28 @@ uint64_t World::KeyOf(uint64_t raw, bool per_thread, int thread) {
   return (own ? kFirstPerThreadKey + static_cast<uint64_t>(thread) : kLegacyKey) | context << 48;
 }
 
+bool IsSticky(CUresult result) {
+  return (result >= CUDA_ERROR_ILLEGAL_ADDRESS && result <= CUDA_ERROR_LAUNCH_TIMEOUT) ||
+         (result >= CUDA_ERROR_ASSERT && result <= CUDA_ERROR_LAUNCH_FAILED &&
+          result != CUDA_ERROR_TOO_MANY_PEERS && result != CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED &&
+          result != CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED) ||
+         result == CUDA_ERROR_ECC_UNCORRECTABLE;
+}
+
 bool World::Quiesce() {
   if (AnyCapture() || broken) return false;
+  bool waited = true;
   for (const Object& object : objects) {
     if (object.kind != HandleKind::kContext || !object.alive) continue;
     if (DRIVER(cuCtxPushCurrent_v2)(reinterpret_cast<CUcontext>(object.raw)) != CUDA_SUCCESS) continue;
     CUcontext popped = nullptr;
-    if (DRIVER(cuCtxSynchronize)() != CUDA_SUCCESS) broken = true;
+    const CUresult result = DRIVER(cuCtxSynchronize)();
     DRIVER(cuCtxPopCurrent_v2)(&popped);
+    broken = broken || IsSticky(result);
+    // One that a reset has ended has no work; a capture that nobody knows of here forbids to wait.
+    waited = waited && (result == CUDA_SUCCESS || result == CUDA_ERROR_CONTEXT_IS_DESTROYED);
   }
-  if (broken) return false;
+  if (broken || !waited) return false;
   for (Region& region : regions) region.owner = 0;
   return true;
 }

@@ -56,6 +56,9 @@ inline CUstream StreamOfKey(uint64_t key) {
   return reinterpret_cast<CUstream>(number == kLegacyKey ? 1 : number < 4096 ? 2 : key);
 }
 
+// An error after which its context does no more.
+bool IsSticky(CUresult result);
+
 class World {
  public:
   // Objects and regions of earlier programs are forgotten; the permanent ones stay.

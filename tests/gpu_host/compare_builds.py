@@ -46,6 +46,7 @@ class Probe:
         words = [side.build / "host_backend/causeway-bench-probe", side.build / "guest_lib/libcuda.so.1"]
         words += ["--quick"] * side.quick + ["--startup"] * startup
         environment = dict(os.environ, CAUSEWAY=f"local:{side.socket}")
+        environment.pop("CUDA_VISIBLE_DEVICES", None)  # the daemon has it, and a guest counts among those devices
         self.process = subprocess.Popen([str(word) for word in words], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         env=environment, text=True, bufsize=1)
         self.begun = time.monotonic()
