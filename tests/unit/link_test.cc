@@ -262,6 +262,8 @@ TEST_F(LinkGateTest, WhoCopiesMuchIsNotTheOther) {
   };
   EXPECT_FALSE(after_a_second_with(uint64_t{10} << 30));
   EXPECT_TRUE(after_a_second_with(4'000));
+  EXPECT_FALSE(after_a_second_with(kCopy)) << "the first one after a pause";
+  EXPECT_TRUE(after_a_second_with(4'000));
   grant_.others_copy[kToHost] = static_cast<uint32_t>(OtherCopies::kAnotherVm);
   EXPECT_TRUE(after_a_second_with(uint64_t{10} << 30));
 }

@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 
@@ -135,10 +136,13 @@ void Dispatcher::Settle(bool or_more) {
 
 // The request that waits for this record may be the guest's synchronisation behind the mark. When it is answered, the guest has to find its
 // word written: otherwise it takes the GPU for one that writes no words. So the record does not count as executed while this function polls.
+// A program that has polled in vain once is likely to do so again, because its copies are large: it polls less and less often.
 bool Dispatcher::IsDoneSoon(CUstream stream, uint64_t sequence) {
   constexpr uint64_t kMostNs = 20'000;
+  constexpr uint32_t kMostUnpolled = 31;
   const Driver& driver = TheDriver();
   if (!Has(driver.cuStreamQuery) || Captures::Any() || FreeProcessors() == kCrowded) return false;
+  if (unpolled_left_ != 0) return --unpolled_left_, false;
   const auto is_wanted = [&] {
     return transport_.MainReady() || awaited_.load(std::memory_order_relaxed) > sequence;
   };
@@ -148,6 +152,8 @@ bool Dispatcher::IsDoneSoon(CUstream stream, uint64_t sequence) {
   CUresult result = driver.cuStreamQuery(stream);
   while (result == CUDA_ERROR_NOT_READY && !is_wanted() && MonotonicNs() - begin < kMostNs)
     result = driver.cuStreamQuery(stream);
+  unpolled_ = result == CUDA_SUCCESS ? 0 : std::min(2 * unpolled_ + 1, kMostUnpolled);
+  unpolled_left_ = unpolled_;
   return result == CUDA_SUCCESS;
 }
 

@@ -61,6 +61,8 @@ class Dispatcher : public SessionPart {
   std::atomic<uint32_t> failures_{0};
   uint32_t unsettled_ = 0;  // copies that were not waited for; only the dispatcher uses it
   PostedHeader last_unsettled_ = {};
+  // Of IsDoneSoon: after how many marks it polls again, and how many of them are left; 0 after a poll that was not in vain.
+  uint32_t unpolled_ = 0, unpolled_left_ = 0;
   std::mutex results_mutex_;
   std::map<uint64_t, CUresult> results_;  // failures alone
   // Main records that were executed or handed to a lane; released in Run, acquired in WaitFor. On a line of
