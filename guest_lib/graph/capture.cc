@@ -93,11 +93,13 @@ CUresult Ask(CUstream stream, uint8_t form, bool wants_nodes, bool wants_edges, 
 CUresult GetInfo(CUstream stream, uint8_t form, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph* graph,
                  const CUgraphNode** nodes, const CUgraphEdgeData** edges, size_t* count) {
   if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (edges != nullptr && nodes == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  const bool only_edges = edges != nullptr && nodes == nullptr;
   CaptureInfo info;
-  if (const CUresult result = Ask(stream, form, nodes != nullptr, edges != nullptr, &info)) return result;
+  if (const CUresult result = Ask(stream, form, nodes != nullptr, edges != nullptr && !only_edges, &info))
+    return result;
   *status = info.status;
   if (info.status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;
+  if (only_edges) return CUDA_ERROR_INVALID_VALUE;
   if (id != nullptr) *id = info.id;
   if (graph != nullptr) *graph = info.graph;
   const std::lock_guard lock(known_captures.mutex);

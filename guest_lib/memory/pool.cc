@@ -5,6 +5,7 @@
 #include "guest_lib/memory/host_pool.h"
 #include "guest_lib/memory/memory.h"
 #include "guest_lib/memory/shared_descriptor.h"
+#include "guest_lib/stream/capture_rule.h"
 #include "guest_lib/stream/giving_back.h"
 #include "guest_lib/stream/remote.h"
 
@@ -91,9 +92,11 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
   return result;
 }
 
-// Unknown values never reach the host. The driver would have judged the place first, so that is done here.
+// Unknown values never reach the host. The driver would have judged the place first, so that is done here; and before everything else
+// whether a capture forbids the call.
 CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* accesses, size_t count) {
   if (const CUresult result = InitialisedOrError()) return result;
+  if (const CUresult refused = CaptureRefusal(CaptureRule::kUnsafe)) return refused;
   const bool is_list = Find(pool) != nullptr && accesses != nullptr && count <= kMaxElements;
   for (size_t i = 0; is_list && i < count; ++i) {
     if (const CUresult refused = CheckAccess(accesses[i])) return refused;

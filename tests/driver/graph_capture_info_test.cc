@@ -24,6 +24,9 @@ TEST_F(GraphCaptureInfoTest, Nothing) {
   EXPECT_EQ(status, CU_STREAM_CAPTURE_STATUS_NONE);
   EXPECT_EQ(cuStreamGetCaptureInfo(stream_, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr),
             CUDA_ERROR_INVALID_VALUE);
+  const CUgraphEdgeData* edges = nullptr;
+  EXPECT_EQ(cuStreamGetCaptureInfo(stream_, &status, nullptr, nullptr, nullptr, &edges, nullptr),
+            CUDA_SUCCESS);
   CUgraphNode node = nullptr;
   EXPECT_EQ(cuStreamUpdateCaptureDependencies(stream_, &node, nullptr, 0, 0), CUDA_ERROR_ILLEGAL_STATE);
 }

@@ -265,6 +265,16 @@ TEST_F(LaunchTest, CooperativeOnSeveralDevices) {
   Say("one device", result);
   OK(cuStreamSynchronize(stream));
   EXPECT_EQ(First(), result == CUDA_SUCCESS ? 5u : 0u);
+  // The stream says which context it is.
+  CUcontext context = nullptr;
+  OK(cuCtxPopCurrent(&context));
+  EXPECT_EQ(cuLaunchCooperativeKernelMultiDevice(&one, 1, 0), result);
+  OK(cuCtxPushCurrent(context));
+  OK(cuStreamSynchronize(stream));
+  for (const CUstream none : {CUstream{}, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD}) {
+    one.hStream = none;
+    EXPECT_EQ(cuLaunchCooperativeKernelMultiDevice(&one, 1, 0), CUDA_ERROR_INVALID_HANDLE);
+  }
   Say("none", cuLaunchCooperativeKernelMultiDevice(&one, 0, 0));
   Say("no list", cuLaunchCooperativeKernelMultiDevice(nullptr, 1, 0));
   OK(cuStreamDestroy(stream));

@@ -292,6 +292,20 @@ TEST_F(MempoolTest, AccessOfPlaces) {
     for (const int flags : {kNone, kRead, kUnknown, kAll})
       EXPECT_EQ(answer(type, 0, flags), CUDA_ERROR_NOT_SUPPORTED) << type << " " << flags;
   }
+  // Captures come first, whatever is wrong besides.
+  CUstream stream = nullptr;
+  CUgraph graph = nullptr;
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  for (const int flags : {kRead, kUnknown, kAll}) {
+    OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    EXPECT_EQ(answer(CU_MEM_LOCATION_TYPE_DEVICE, 0, flags), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    EXPECT_EQ(cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  }
+  OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+  EXPECT_EQ(answer(CU_MEM_LOCATION_TYPE_DEVICE, 0, kAll), CUDA_SUCCESS);
+  OK(cuStreamEndCapture(stream, &graph));
+  OK(cuGraphDestroy(graph));
+  OK(cuStreamDestroy(stream));
   OK(cuMemPoolDestroy(pool));
 }
 

@@ -384,11 +384,11 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream hStream, CUstreamCaptureStatus* capt
     StreamRef stream = FindStream(context, hStream);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (captureStatus_out == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (edgeData_out != nullptr && dependencies_out == nullptr) return CUDA_ERROR_INVALID_VALUE;
     thread_local std::vector<CUgraphEdgeData> edges;  // lent as the nodes are; there are none but full ones
     size_t count = 0;
     CUresult result = GetCaptureInfo(stream, captureStatus_out, id_out, graph_out, dependencies_out, &count);
     if (result != CUDA_SUCCESS || *captureStatus_out != CU_STREAM_CAPTURE_STATUS_ACTIVE) return result;
+    if (edgeData_out != nullptr && dependencies_out == nullptr) return CUDA_ERROR_INVALID_VALUE;
     edges.assign(count + 1, CUgraphEdgeData{});
     if (edgeData_out != nullptr) *edgeData_out = edges.data();
     if (numDependencies_out != nullptr) *numDependencies_out = count;

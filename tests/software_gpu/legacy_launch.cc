@@ -129,6 +129,9 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* list, unsigned
                               CUDA_COOPERATIVE_LAUNCH_MULTI_DEVICE_NO_POST_LAUNCH_SYNC;
   if (list == nullptr || count != 1 || (flags & ~kFlags) != 0)  // there is one device
     return CUDA_ERROR_INVALID_VALUE;
+  if (list->function == nullptr || list->hStream == nullptr || list->hStream == CU_STREAM_LEGACY ||
+      list->hStream == CU_STREAM_PER_THREAD)
+    return CUDA_ERROR_INVALID_HANDLE;
   return cuLaunchCooperativeKernel(list->function, list->gridDimX, list->gridDimY, list->gridDimZ,
                                    list->blockDimX, list->blockDimY, list->blockDimZ, list->sharedMemBytes,
                                    list->hStream, list->kernelParams);

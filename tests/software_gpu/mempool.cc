@@ -328,6 +328,7 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attr, void
 }
 
 CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* map, size_t count) {
+  if (CUresult refused = RefuseWhileCapturing(); refused != CUDA_SUCCESS) return refused;
   return OnPool(__func__, pool, [&](const MemoryPoolRef& found) -> CUresult {
     // NVIDIA's driver refuses a null list of no locations, too.
     if (map == nullptr) return CUDA_ERROR_INVALID_VALUE;
