@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -525,6 +526,32 @@ TEST(Arbiter, WorkGoesOnWhenTheArbiterHangs) {
   for (const double share : without) EXPECT_GE(share, 0.2);
   gpu.arbiter_hangs = false;
   ExpectFair(gpu, {1, 1, 1, 1});
+}
+
+// However long it is away, and wherever in somebody's turn it ends: no wait is longer than 50 ms and a slice.
+TEST(Arbiter, ADaemonThatIsKilledOverAndOver) {
+  constexpr int kDeaths = 500;
+  constexpr uint64_t kMostNs = 52 * kMs;
+  const uint64_t seed = std::random_device()();
+  std::mt19937_64 random(seed);
+  const auto between = [&](uint64_t least_us, uint64_t most_us) {
+    return std::uniform_int_distribution<uint64_t>(least_us / 5, most_us / 5)(random) * VirtualGpu::kTickNs;
+  };
+  VirtualGpu gpu;
+  for (int i = 0; i < 3; ++i)
+    gpu.Start({.vm = gpu.AddVm({}), .waits = true, .gap_ns = 12'000, .react_ns = 5'000});
+  for (int death = 0; death < kDeaths; ++death) {
+    for (VirtualProcess& process : gpu.processes) process.latencies_ns.clear();
+    gpu.Run(between(5'000, 30'000));
+    gpu.arbiter_hangs = true;
+    gpu.Run(between(5'000, 60'000));
+    gpu.RestartDaemon(between(0, 3'000));
+    gpu.Run(60 * kMs);
+    for (const VirtualProcess& process : gpu.processes) {
+      ASSERT_FALSE(process.latencies_ns.empty()) << "seed " << seed;
+      ASSERT_LE(std::ranges::max(process.latencies_ns), kMostNs) << "seed " << seed << ", death " << death;
+    }
+  }
 }
 
 TEST(Arbiter, ClockThatJumpsChargesNothing) {

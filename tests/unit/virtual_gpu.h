@@ -100,6 +100,22 @@ class VirtualGpu {
     return started;
   }
 
+  // The daemon has been killed, and another one has come: it knows nothing but what the workers' words say, and meets one VM after the
+  // other, so many nanoseconds apart.
+  void RestartDaemon(uint64_t apart_ns) {
+    const size_t vms = watches.size();
+    arbiter = daemon::Arbiter();
+    for (size_t vm = 0; vm < vms; ++vm) {
+      watches[vm] = daemon::CellWatch();
+      arbiter.Add({});
+      for (size_t i = 0; i < processes.size(); ++i) {
+        if (processes[i].vm == vm) watches[vm].Open(static_cast<uint32_t>(i + 1), workers[i]->words);
+      }
+      arbiter_hangs = false;
+      Run(apart_ns / kTickNs * kTickNs);
+    }
+  }
+
   // Runs for so long, and returns what each VM had of it, from 0 to 1.
   std::vector<double> Run(uint64_t nanoseconds) {
     const std::vector<uint64_t> before = vm_ns;
