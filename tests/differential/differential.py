@@ -164,7 +164,7 @@ class Comparison:
     def log(self, first, done, *batches):
         """A line for each batch: how many programs both sides have behind them, how long each process took, and why it ended."""
         if self.options.log:
-            words = [f"{batch.seconds:.2f} s {batch.end or ('context lost' if batch.broken else 'whole')} at {batch.row}" for batch in batches]
+            words = [f"{batch.seconds:.2f} s {batch.end or ('cut' if batch.is_cut else 'context lost' if batch.broken else 'whole')} at {batch.row}" for batch in batches]
             with self.lock, open(self.options.log, "a") as file:
                 print(first, done, *words, sep=" | ", file=file)
 

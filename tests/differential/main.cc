@@ -218,7 +218,8 @@ class Batch {
     hash.Add(answer.hash);
   }
 
-  // What a call submits shows its error later otherwise. What the program would have asked meanwhile is asked in another order then.
+  // What a call submits shows its error later otherwise. Waiting also makes memory free for other streams, so that later calls run that
+  // would be left out: the program may take another course than without.
   void Settle(const Call& call, const Answer& answer) {
     World& world = fixture_->world;
     const bool lost_by_then = world.broken;

@@ -96,13 +96,13 @@ class Side:
             return subprocess.Popen(command, env=self.environment, stdin=stdin, stdout=stdout or text, stderr=errors), run
 
     def start_batch(self, arguments, explain):
-        return self.start([*arguments, *(["--explain"] if explain else [])], subprocess.DEVNULL, None)
+        begin = time.monotonic()
+        return *self.start([*arguments, *(["--explain"] if explain else [])], subprocess.DEVNULL, None), begin
 
     def finish(self, started, bound_s, deadline=float("inf")):
         """The batch of a started process. It is killed when it has been in one call for that long, and when the deadline has passed."""
-        process, run = started
+        process, run, begin = started
         batch, progress = Batch(), Progress(run / "status", bound_s)
-        begin = progress.since
         while True:
             try:
                 batch.end = end_of(process.wait(LOOK_S))

@@ -103,7 +103,7 @@ add_test(NAME cache_quota COMMAND cache_quota_test)
 set_tests_properties(cache_quota PROPERTIES LABELS unit TIMEOUT 60)
 
 # Turns on a GPU and shares of its link: arbiters and gates on a virtual GPU, and the daemon's thread.
-add_executable(arbiter_test arbiter_test.cc gate_test.cc)
+add_executable(arbiter_test arbiter_test.cc gate_test.cc poll_pace_test.cc)
 target_link_libraries(arbiter_test PRIVATE causeway_shares causeway_gate GTest::gtest_main)
 add_test(NAME arbiter COMMAND arbiter_test)
 set_tests_properties(arbiter PROPERTIES LABELS unit TIMEOUT 300)

@@ -101,7 +101,7 @@ class VirtualGpu {
   }
 
   // The daemon has been killed, and another one has come: it knows nothing but what the workers' words say, and meets one VM after the
-  // other, so many nanoseconds apart.
+  // other, so many nanoseconds apart. All have the usual terms then.
   void RestartDaemon(uint64_t apart_ns) {
     const size_t vms = watches.size();
     arbiter = daemon::Arbiter();

@@ -32,7 +32,8 @@ bool LinkGate::OthersCopy() {
   if (now - looked_ns_ > kLookNs) {
     const uint64_t bytes = words_.copied[kToDevice].load(std::memory_order_relaxed) +
                            words_.copied[kToHost].load(std::memory_order_relaxed);
-    // After a pause a single large copy counts: the daemon, too, takes it for much.
+    // After a pause a single large copy counts: the daemon, too, takes it for much. Bytes of a longer time count as if they were of
+    // kMuchNs, which is wrong until the next look at most.
     const uint64_t within = std::min(now - looked_ns_, kMuchNs);
     copies_much_ = static_cast<double>(bytes - looked_bytes_) > static_cast<double>(within) * kMuch;
     looked_ns_ = now;

@@ -8,7 +8,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <string>
 
@@ -136,13 +135,11 @@ void Dispatcher::Settle(bool or_more) {
 
 // The request that waits for this record may be the guest's synchronisation behind the mark. When it is answered, the guest has to find its
 // word written: otherwise it takes the GPU for one that writes no words. So the record does not count as executed while this function polls.
-// A program that has polled in vain once is likely to do so again, because its copies are large: it polls less and less often.
 bool Dispatcher::IsDoneSoon(CUstream stream, uint64_t sequence) {
   constexpr uint64_t kMostNs = 20'000;
-  constexpr uint32_t kMostUnpolled = 31;
   const Driver& driver = TheDriver();
   if (!Has(driver.cuStreamQuery) || Captures::Any() || FreeProcessors() == kCrowded) return false;
-  if (unpolled_left_ != 0) return --unpolled_left_, false;
+  if (!poll_pace_.Begin()) return false;
   const auto is_wanted = [&] {
     return transport_.MainReady() || awaited_.load(std::memory_order_relaxed) > sequence;
   };
@@ -150,10 +147,12 @@ bool Dispatcher::IsDoneSoon(CUstream stream, uint64_t sequence) {
   const RelaxedMode relaxed;  // another thread may have begun a capture meanwhile
   const uint64_t begin = MonotonicNs();
   CUresult result = driver.cuStreamQuery(stream);
-  while (result == CUDA_ERROR_NOT_READY && !is_wanted() && MonotonicNs() - begin < kMostNs)
+  bool is_cut = false;
+  while (result == CUDA_ERROR_NOT_READY && MonotonicNs() - begin < kMostNs && !(is_cut = is_wanted()))
     result = driver.cuStreamQuery(stream);
-  unpolled_ = result == CUDA_SUCCESS ? 0 : std::min(2 * unpolled_ + 1, kMostUnpolled);
-  unpolled_left_ = unpolled_;
+  poll_pace_.Note(result == CUDA_SUCCESS ? PollPace::End::kDone
+                  : is_cut               ? PollPace::End::kCutShort
+                                         : PollPace::End::kVain);
   return result == CUDA_SUCCESS;
 }
 

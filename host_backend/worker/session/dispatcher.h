@@ -11,6 +11,7 @@
 #include <span>
 
 #include "host_backend/worker/process/lanes.h"
+#include "host_backend/worker/session/poll_pace.h"
 #include "host_backend/worker/session/session.h"
 #include "ivshmem_ring/protocol/driver_api.h"
 #include "ivshmem_ring/transport/transport.h"
@@ -31,7 +32,8 @@ class Dispatcher : public SessionPart {
   // Waits for posted copies that the driver was given; with `or_more` only until another record is there.
   void Settle(bool or_more = false);
   // Whether the stream is done within some 20 us, before another record is there and before a request is seen that waits for the
-  // record of that sequence, which is being executed. Looks without sleeping, so only where nobody else wants the processor.
+  // record of that sequence, which is being executed. Looks without sleeping, so only where nobody else wants the processor; and after
+  // looks that were in vain it answers false most of the time without looking.
   bool IsDoneSoon(CUstream stream, uint64_t sequence);
 
   // ---- any thread
@@ -61,8 +63,7 @@ class Dispatcher : public SessionPart {
   std::atomic<uint32_t> failures_{0};
   uint32_t unsettled_ = 0;  // copies that were not waited for; only the dispatcher uses it
   PostedHeader last_unsettled_ = {};
-  // Of IsDoneSoon: after how many marks it polls again, and how many of them are left; 0 after a poll that was not in vain.
-  uint32_t unpolled_ = 0, unpolled_left_ = 0;
+  PollPace poll_pace_;  // of IsDoneSoon
   std::mutex results_mutex_;
   std::map<uint64_t, CUresult> results_;  // failures alone
   // Main records that were executed or handed to a lane; released in Run, acquired in WaitFor. On a line of

@@ -88,13 +88,14 @@ class Deaths {
   // The longest round of those that were not killed, in milliseconds.
   double NoteWaits(int kind, uint64_t back_ns, Outcome* outcome) {
     const auto ms = [](uint64_t later, uint64_t ns) { return Rounded((double(later) - double(ns)) / 1e6); };
+    Json& late = outcome->details["late"];
+    if (late.is_null()) late = Json::array();
     double longest = 0;
     for (int vm = 0; vm < kVms; ++vm) {
       if (vm == victim_) continue;
       const Cell& cell = crew_.cell(vm);
       const double wait = static_cast<double>(cell.values[kLongestNs]) / 1e6;
       longest = std::max(longest, wait);
-      Json& late = outcome->details["late"];
       if (wait <= kLateMs || late.size() >= kMostLate) continue;
       late.push_back({{"death", kIds[kind]},
                       {"wait_ms", Rounded(wait)},
@@ -104,7 +105,8 @@ class Deaths {
     }
     return longest;
   }
-  // The longest time for which the gate of one that lives has held back a record: at most so many milliseconds, a power of two.
+  // The longest time until now for which the gate of any that lives has held back a record, in milliseconds: what the daemon says, which
+  // rounds it up to a power of two in microseconds.
   double LongestForTurns() {
     double longest = 0;
     for (const Json& share : ground_.Status().value("shares", Json::array())) {
