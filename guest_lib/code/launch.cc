@@ -344,12 +344,11 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* list, unsigned
   int devices = 0;
   if (const CUresult result = cuDeviceGetCount(&devices)) return result;
   if (count > static_cast<unsigned>(devices)) return CUDA_ERROR_INVALID_VALUE;
-  // Of default streams the driver takes none.
-  const auto is_none = [](const CUDA_LAUNCH_PARAMS& one) {
-    return one.function == nullptr || one.hStream == nullptr || one.hStream == CU_STREAM_LEGACY ||
-           one.hStream == CU_STREAM_PER_THREAD;
+  // The driver refuses default streams here.
+  const auto is_refused = [](const CUDA_LAUNCH_PARAMS& one) {
+    return one.function == nullptr || IsDefaultStream(one.hStream);
   };
-  if (std::any_of(list, list + count, is_none)) return CUDA_ERROR_INVALID_HANDLE;
+  if (std::any_of(list, list + count, is_refused)) return CUDA_ERROR_INVALID_HANDLE;
   const WithContextOf scope(list->hStream);
   std::vector<std::byte> packed;
   if (const CUresult result = PackLaunches(list, count, flags, &packed)) return result;

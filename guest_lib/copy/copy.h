@@ -36,8 +36,8 @@ inline CUresult BeginPeerCopy(CUstream stream) {
 inline CUresult AnswerCopy(CUresult own, CUstream stream, CopyForm form) {
   return form == CopyForm::kAsynchronous ? AnswerBesideCaptures(own, CaptureRule::kInStream, stream) : own;
 }
-// Gives the error for a copy whose description or host address is null. If the context or a capture forbids the copy as well, it gives that
-// error (BeginCopy), because NVIDIA's library reports that one.
+// The error of a copy whose description or host address is null. Where there is no context, or a capture forbids the copy, it is the error
+// of BeginCopy, because NVIDIA's library looks at the context and at captures first; otherwise it is CUDA_ERROR_INVALID_VALUE.
 inline CUresult RefuseCopy(CUstream stream, CopyForm form) {
   const WithContextOf scope(stream);
   if (const CUresult result = BeginCopy(stream, form)) return result;

@@ -57,9 +57,10 @@ bool IsReached(const Kept& buffer) {
          block.host.device_address != 0;
 }
 
-// Takes a staging buffer of the context out of those that are kept for later copies. The buffer is large enough for the copy, and not much
-// larger, because the rest of it would lie idle. Null: no kept buffer fits. The function first frees the kept buffers whose contexts have
-// ended, because the device no longer reaches them.
+// Takes one of the staging buffers that are kept for later copies of the context. A buffer fits if it has room for the copy and is not much
+// larger than the copy, because a copy uses a buffer alone and the room that it does not need would be wasted. The result is null if no
+// kept buffer fits. Before it looks for one, the function frees the kept buffers of contexts that have ended: the device no longer
+// reaches these.
 void* TakeKept(uint64_t bytes, const Object* context) {
   const std::lock_guard lock(unused_mutex);
   std::erase_if(unused_staging, [](const Kept& buffer) {

@@ -102,8 +102,7 @@ CUresult ManagedRange(CUdeviceptr address, size_t bytes, PageRange* range) {
 }
 
 CUresult CheckStream(CUstream stream) {
-  const bool special = stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
-  return special || Find(stream) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+  return IsDefaultStream(stream) || Find(stream) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 // As it is remembered: the current node becomes a node.

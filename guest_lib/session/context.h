@@ -87,6 +87,11 @@ inline Object* CurrentContextObject() {
   return thread.contexts.empty() ? nullptr : thread.contexts.back();
 }
 
+// Whether the stream is one that each context has by itself, and not one that a program has created.
+inline bool IsDefaultStream(CUstream stream) {
+  return stream == nullptr || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD;
+}
+
 // Where no context is current, work that names a stream is done in the stream's context, as NVIDIA's driver
 // does it (seen with launches, fills, copies, allocations, host functions and events). While an object of
 // this class lives, that context is current then.

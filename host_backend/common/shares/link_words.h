@@ -11,8 +11,9 @@ namespace causeway {
 // A VM or a worker copies much while it copies more than kMuchBytes within kMuchNs.
 inline constexpr uint64_t kMuchBytes = 32 << 20, kMuchNs = 100'000'000;
 
-// With this word the daemon tells the workers of a VM who else copies much. A worker needs to know it, because beside much copying the GPU
-// writes the completion word of a small copy late.
+// Who copies much over a GPU's link beside the worker that reads this. The daemon writes it for the workers of each VM. While others copy
+// much, the GPU writes the completion word of a small copy some microseconds late, so a worker then asks the driver whether the copy is
+// done (Dispatcher::IsDoneSoon).
 enum class OtherCopies : uint32_t {
   kNone,       // nobody; an older daemon, which does not write this word, leaves it so
   kAnotherVm,  // another VM

@@ -24,8 +24,9 @@ class HostRanges : public SessionPart {
  public:
   HostRanges(Session& session, Arenas& arenas) : session_(session), arenas_(arenas) {}
 
-  // How many bytes one scope may register whose guests share no memory with the host (TCP, TLS). There is a limit because the host gives
-  // memory of its own for these bytes. A local user's region has as many by default.
+  // The most bytes that all guests of one scope together may register over TCP or TLS. Such guests share no memory with the host, so the
+  // host allocates memory of its own for the registered bytes, and without a limit one scope could use all of it. The limit is the size
+  // that a local user's region has by default.
   static constexpr uint64_t kMostOwnBytes = 4ull << 30;
 
   // Any thread. The driver is called under the mutex, which is taken before those of Arenas.

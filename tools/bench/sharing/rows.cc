@@ -254,8 +254,8 @@ void AddSpecial(std::vector<Row>* rows) {
        {std::pair("daemon", "daemon killed"), std::pair("arbiter", "arbiter stopped"),
         std::pair("holder", "holder of the turn killed")}) {
     deaths.figures.push_back({std::string(id) + "_times", name, "times", 0});
-    // Without an arbiter, grants count for 50 ms; then the GPU's own slices of 2 ms are in force.
-    deaths.figures.push_back({std::string(id) + "_wait", "longest wait of the others", "ms", 1, kAtMost, 52});
+    deaths.figures.push_back(
+        {std::string(id) + "_wait", "longest wait of the others", "ms", 1, kAtMost, kMostDeathWaitMs});
   }
   deaths.figures.push_back({"lost", "sessions lost or hanging", "", 0, kAtMost, 0});
   deaths.figures.push_back({"left", "sessions and descriptors left", "", 0, kAtMost, 0});

@@ -18,6 +18,8 @@ enum Way {
   kWays
 };
 inline constexpr const char* kWayNames[kWays] = {"native", "slices", "mps", "causeway"};
+// The goal of the row `deaths`: without an arbiter a wait lasts for 50 ms and one of the GPU's own slices at most.
+inline constexpr double kMostDeathWaitMs = 52;
 inline constexpr unsigned kEveryWay = 0xf, kCausewayAlone = 1u << kCauseway;
 
 enum class Work {

@@ -18,8 +18,7 @@ constexpr double kKernelUs = 200, kStoppedS = 0.15, kSettleS = 0.1, kCalmS = 0.5
 constexpr int kDaemonKilled = 0, kDaemonStopped = 1, kHolderKilled = 2, kKinds = 3;
 constexpr const char* kIds[kKinds] = {"daemon", "arbiter", "holder"};
 constexpr size_t kLongestBeganNs = 7;  // a cell's value, beside kLongestNs
-constexpr double kLateMs = 52;         // the goal: of longer waits it is told when they were
-constexpr size_t kMostLate = 100;
+constexpr size_t kMostLate = 100;      // rounds of which the report tells when they were
 
 // Launches a kernel and waits for it, over and over; keeps the longest round since the parent last cleared it.
 void Insist(Stage& stage, Cell& cell, uint32_t rounds) {
@@ -96,7 +95,7 @@ class Deaths {
       const Cell& cell = crew_.cell(vm);
       const double wait = static_cast<double>(cell.values[kLongestNs]) / 1e6;
       longest = std::max(longest, wait);
-      if (wait <= kLateMs || late.size() >= kMostLate) continue;
+      if (wait <= kMostDeathWaitMs || late.size() >= kMostLate) continue;
       late.push_back({{"death", kIds[kind]},
                       {"wait_ms", Rounded(wait)},
                       {"began_ms", ms(cell.values[kLongestBeganNs], death_ns_)},
