@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // One session's way to the host: its transport and, where memory is shared, its part of the region. Each way
-// in (connect.h) implements this class. Any thread may call its functions, several at once. Offsets and sizes
+// in (connect.h) implements this class. As a PageFile it is the region, whose offsets are meant; over TCP it has no pages. Any thread may call its functions, several at once. Offsets and sizes
 // are in bytes, offsets from the beginning of the region.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 
+#include "guest_lib/connection/page_file.h"
 #include "ivshmem_ring/transport/layout.h"
 #include "ivshmem_ring/transport/transport.h"
 
 namespace causeway::guest {
 
-struct Connection {
+struct Connection : PageFile {
   virtual ~Connection() = default;
   std::unique_ptr<ClientTransport> transport;
   // The region; both are 0 over TCP. A slice at `offset` is mapped at window_address + offset.
@@ -28,16 +29,8 @@ struct Connection {
   virtual void FreeSlices(uint64_t offset, uint64_t bytes) = 0;
   // Maps slices of this session at window_address + offset. Null: it failed.
   virtual std::byte* MapSlices(uint64_t offset, uint64_t bytes) = 0;
-  // Maps pages of this session's slices over the reservation at `at`. They stay there. A forked child
-  // inherits them where the way in allows it.
-  virtual bool MapPages(std::byte* /*at*/, uint64_t /*offset*/, uint64_t /*bytes*/) { return false; }
-  // Whether the kernel treats these mappings like those of a file: it merges two that lie side by side both
-  // in memory and in the region, and it can move their pages elsewhere (MREMAP_DONTUNMAP).
-  virtual bool HasOrdinaryPages() const { return true; }
   // The session's words for callbacks; null over TCP.
   virtual CallbackWords* callback_words() { return nullptr; }
-  // The device and inode of the region's file, as /proc/self/maps has them. False: there is no such file.
-  virtual bool RegionFile(uint64_t*, uint64_t*) { return false; }
   // The bytes of a staging buffer where memory is not shared; null where it is.
   virtual std::byte* PrivateBulk(uint32_t) { return nullptr; }
   // Called in a forked child: closes descriptors without ending the parent's session.

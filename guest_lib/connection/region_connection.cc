@@ -235,7 +235,7 @@ bool RegionConnection::MapPages(std::byte* at, uint64_t offset, uint64_t bytes) 
   return got == at;
 }
 
-bool RegionConnection::RegionFile(uint64_t* device, uint64_t* inode) {
+bool RegionConnection::FileIdentity(uint64_t* device, uint64_t* inode) {
   struct stat info;
   if (fstat(fd_, &info) != 0) return false;
   *device = info.st_dev;

@@ -21,7 +21,7 @@ class RegionConnection : public Connection {
   CallbackWords* callback_words() override {
     return reinterpret_cast<CallbackWords*>(slot_base_ + kCallbackWordsOffset);
   }
-  bool RegionFile(uint64_t* device, uint64_t* inode) override;
+  bool FileIdentity(uint64_t* device, uint64_t* inode) override;
   void Abandon() override;
 
  protected:

@@ -22,6 +22,7 @@
 #include "guest_lib/host_register/page_reserve.h"
 #include "guest_lib/host_register/pages_aside.h"
 #include "guest_lib/host_register/register_messages.h"
+#include "guest_lib/host_register/stand_ins.h"
 #include "guest_lib/process/copy_threads.h"
 #include "guest_lib/process/lock_order.h"
 #include "guest_lib/process/log.h"
@@ -32,240 +33,34 @@
 namespace causeway::guest {
 namespace {
 
-// A run of pages of this process that region pages stand in for.
-struct Run {
-  uint64_t bytes;
-  uint64_t offset;  // in the region
-  int protection;
-  std::byte* alias;            // the file mapping that was here, if it was a shared one
-  std::byte* aside = nullptr;  // the anonymous pages that were here, if they wait (pages_aside.h)
-  bool locked = false;         // the program will not have them swapped
-};
-
 struct Registry {
   Mutex<Lock::kRegistrations> change;  // one registration at a time
   SharedMutex<Lock::kRegisteredRanges> mutex;
   std::map<uint64_t, HostAllocation> ranges;  // by first byte
-  std::map<uint64_t, Run> runs;               // by first page
+  std::map<uint64_t, StandIn> runs;           // by first page
   RegionPages pages;
 };
 Registry& registry = *new Registry;  // never destroyed
 
-// ---- the pages ----
-
-// Replaces what is mapped at `pages` by region pages from `offset` on. What it could not finish it puts back.
-struct Replacement {
-  Connection& connection;
-  PageRange pages;
-  PageRange own;  // whole pages of the range
-  uint64_t offset;
-  bool zeroed;  // the region pages are
-  std::vector<Mapping> mappings;
-  std::vector<std::pair<uint64_t, Run>> made;
-  bool ok = false;
-  bool stuck = false;  // region pages stay in the program's memory
-};
-
-// On the page before these and on the one after them others have bytes.
-PageRange WholePages(const HostAllocation& range) {
-  return {PageCeiling(range.address), PageFloor(range.address + range.bytes)};
-}
-
-// Private memory in the place of the region's: the pages that wait at `aside`, or fresh ones if that is null.
-// False: there is none, and the region's pages stay, with the right bytes.
-bool PutAnonymousBack(Connection& connection, const Mapping& mapping, PageRange own, std::byte* aside) {
-  const uint64_t bytes = mapping.end - mapping.begin;
-  if (aside != nullptr) StopWaiting(aside, bytes);
-  const bool there = aside != nullptr && AreThere(aside, bytes);
-  if (aside != nullptr && !there && !WakeAside(aside, bytes)) {
-    DropAside(aside, bytes);
-    aside = nullptr;
-  }
-  std::byte* pages = aside != nullptr ? aside : FreshLike(mapping.begin, bytes);
-  if (pages == nullptr) return false;
-  // What is little is unmapped on the way, and what no mremap moves aside.
-  const bool moves = bytes >= kAlignedRunBytes && connection.HasOrdinaryPages();
-  std::byte* old = moves ? ReserveLike(mapping.begin, bytes) : nullptr;
-  const Replacements replacements{.pages = pages,
-                                  .zeroed = aside == nullptr,
-                                  .source = there ? PageSource::kThere : PageSource::kMade,
-                                  .asleep = there,
-                                  .own = own,
-                                  .aside = old};
-  uint64_t done = 0;
-  ExchangePages(mapping, replacements, &done);
-  if (old != nullptr) UnmapInParallel(old, bytes);
-  if (done < bytes) munmap(pages + done, bytes - done);
-  if (aside != nullptr) ForgetAside(bytes);
-  return done == bytes;
-}
-
-// The bytes go into the file, then its mapping comes back.
-bool PutFileBack(const Mapping& mapping, PageRange own, const Run& run, std::byte* alias) {
-  const uint64_t bytes = mapping.end - mapping.begin;
-  uint64_t done = 0;
-  if ((run.protection & PROT_WRITE) != 0) {
-    const Replacements pages{.pages = alias, .zeroed = false, .source = PageSource::kMapped, .own = own};
-    return ExchangePages(mapping, pages, &done);
-  }
-  auto* at = reinterpret_cast<void*>(mapping.begin);
-  return mremap(alias, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) == at;
-}
-
-// Ordinary pages for those of the region's that the program has moved elsewhere (mremap, as realloc does).
-bool PutMovedBack(Connection& connection, uint64_t device, uint64_t inode, const Run& run) {
-  constexpr uint64_t kAddressSpace = uint64_t{1} << 47;
-  std::vector<Mapping> mappings;
-  ReadMappings(0, kAddressSpace, &mappings);
-  bool all = true;
-  for (Mapping mapping : mappings) {
-    const uint64_t from = std::max(mapping.offset, run.offset);
-    const uint64_t to = std::min(mapping.offset + (mapping.end - mapping.begin), run.offset + run.bytes);
-    if (mapping.device != device || mapping.inode != inode || from >= to) continue;
-    mapping.begin += from - mapping.offset;
-    mapping.end = mapping.begin + (to - from);
-    mapping.offset = from;
-    const PageRange own{0, kAddressSpace};
-    const bool back = run.alias != nullptr ? PutFileBack(mapping, own, run, run.alias + (from - run.offset))
-                                           : PutAnonymousBack(connection, mapping, own, nullptr);
-    all = all && back;
-  }
-  return all;
-}
-
-// Ordinary pages again, for those of [begin, end) that are still the region's: the program may have unmapped
-// its memory, moved it, or mapped something else there. False: some still are, and nobody else may have them.
-bool PutBack(Connection& connection, PageRange own, uint64_t begin, const Run& run) {
-  uint64_t device = 0, inode = 0;
-  std::vector<Mapping> mappings;
-  bool all = connection.RegionFile(&device, &inode);
-  if (all) ReadMappings(begin, begin + run.bytes, &mappings);
-  uint64_t at = begin, in_place = 0;  // what waits for this and what follows
-  const auto drop_aside = [&](uint64_t end) {
-    if (run.aside != nullptr && at < end) DropAside(run.aside + (at - begin), end - at);
-  };
-  for (const Mapping& mapping : mappings) {
-    const uint64_t skip = mapping.begin - begin;
-    if (mapping.device != device || mapping.inode != inode || mapping.offset != run.offset + skip) continue;
-    drop_aside(mapping.begin);
-    at = mapping.end;
-    in_place += mapping.end - mapping.begin;
-    const bool back =
-        run.alias != nullptr
-            ? PutFileBack(mapping, own, run, run.alias + skip)
-            : PutAnonymousBack(connection, mapping, own, run.aside != nullptr ? run.aside + skip : nullptr);
-    // A shared mapping is locked still: it was only elsewhere.
-    if (back && run.locked && run.alias == nullptr)
-      mlock(reinterpret_cast<void*>(mapping.begin), mapping.end - mapping.begin);
-    all = all && back;
-  }
-  drop_aside(begin + run.bytes);
-  if (in_place < run.bytes && inode != 0) all = PutMovedBack(connection, device, inode, run) && all;
-  return all;
-}
-
-void WarnOfSharedMemory() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    Complain(
-        "shared memory is registered: until it no longer is, other processes do not see what this one "
-        "writes, and what they write is lost");
-  });
-}
-
-// What replaces `mapping` a second time, if its pieces would stay several; null too if there is no room.
-std::byte* MapWhole(Replacement& job, const Mapping& mapping, uint64_t offset) {
-  if (job.connection.HasOrdinaryPages() || ExchangesAtOnce(mapping, job.own)) return nullptr;
-  const uint64_t bytes = mapping.end - mapping.begin;
-  std::byte* whole = ReserveLike(mapping.begin, bytes);
-  if (whole == nullptr || job.connection.MapPages(whole, offset, bytes)) return whole;
-  munmap(whole, bytes);
-  return nullptr;
-}
-
-bool ReplaceMapping(Replacement& job, const Mapping& mapping) {
-  const uint64_t bytes = mapping.end - mapping.begin;
-  Run run{bytes,
-          job.offset + (mapping.begin - job.pages.begin),
-          mapping.protection,
-          nullptr,
-          nullptr,
-          IsLocked(mapping)};
-  if (mapping.shared) {
-    if ((mapping.protection & PROT_WRITE) != 0) WarnOfSharedMemory();
-    void* alias = mremap(reinterpret_cast<void*>(mapping.begin), 0, bytes, MREMAP_MAYMOVE);
-    if (alias == MAP_FAILED) return false;
-    run.alias = static_cast<std::byte*>(alias);
-  }
-  std::byte* fresh = ReserveLike(mapping.begin, bytes);
-  run.aside = ReserveAside(mapping);
-  uint64_t done = 0;
-  const bool mapped = fresh != nullptr && job.connection.MapPages(fresh, run.offset, bytes);
-  const Replacements pages{.pages = fresh,
-                           .zeroed = job.zeroed,
-                           .source = PageSource::kMapped,
-                           .own = job.own,
-                           .aside = run.aside,
-                           .whole = mapped ? MapWhole(job, mapping, run.offset) : nullptr};
-  if (mapped && ExchangePages(mapping, pages, &done)) {
-    if (run.aside != nullptr) KeepAside(run.aside, bytes);
-    job.made.emplace_back(mapping.begin, run);
-    return true;
-  }
-  if (run.aside != nullptr) DropAside(run.aside + done, bytes - done);
-  const Run replaced{done, run.offset, run.protection, run.alias, run.aside, run.locked};
-  if (done != 0 && !PutBack(job.connection, job.own, mapping.begin, replaced)) job.stuck = true;
-  if (fresh != nullptr) munmap(fresh + done, bytes - done);
-  if (run.alias != nullptr) munmap(run.alias + done, bytes - done);
-  return false;
-}
-
-struct Return {
-  Connection& connection;
-  PageRange own;
-  std::vector<std::pair<uint64_t, Run>> runs;
-  std::vector<bool> back = {};  // of each run
-};
-
-void PutAllBack(void* argument) {
-  auto& job = *static_cast<Return*>(argument);
-  for (const auto& [begin, run] : job.runs) {
-    job.back.push_back(PutBack(job.connection, job.own, begin, run));
-  }
-}
-
-void Replace(void* argument) {
-  auto& job = *static_cast<Replacement*>(argument);
-  for (const Mapping& mapping : job.mappings) {
-    if (ReplaceMapping(job, mapping)) continue;
-    for (const auto& [begin, run] : job.made) {
-      job.stuck = !PutBack(job.connection, job.own, begin, run) || job.stuck;
-    }
-    job.made.clear();
-    return;
-  }
-  job.ok = true;
-}
-
 // Takes the runs that make up `pages` out of the registry; runs that reach further are cut.
-std::vector<std::pair<uint64_t, Run>> TakeRuns(PageRange pages) {
-  std::vector<std::pair<uint64_t, Run>> taken;
+std::vector<std::pair<uint64_t, StandIn>> TakeRuns(PageRange pages) {
+  std::vector<std::pair<uint64_t, StandIn>> taken;
   auto& runs = registry.runs;
   auto at = runs.upper_bound(pages.begin);
   if (at != runs.begin()) --at;
   while (at != runs.end() && at->first < pages.end) {
     const uint64_t begin = at->first, end = begin + at->second.bytes;
-    const Run run = at->second;
+    const StandIn run = at->second;
     ++at;
     if (end <= pages.begin) continue;
     auto part = [&](uint64_t from, uint64_t to) {
       const uint64_t skip = from - begin;
-      return Run{to - from,
-                 run.offset + skip,
-                 run.protection,
-                 run.alias != nullptr ? run.alias + skip : nullptr,
-                 run.aside != nullptr ? run.aside + skip : nullptr,
-                 run.locked};
+      return StandIn{to - from,
+                     run.offset + skip,
+                     run.protection,
+                     run.alias != nullptr ? run.alias + skip : nullptr,
+                     run.aside != nullptr ? run.aside + skip : nullptr,
+                     run.locked};
     };
     const uint64_t from = std::max(begin, pages.begin), to = std::min(end, pages.end);
     taken.emplace_back(from, part(from, to));
@@ -282,7 +77,7 @@ std::vector<std::pair<uint64_t, Run>> TakeRuns(PageRange pages) {
 
 struct Snapshot {
   uint64_t begin;
-  Run run;
+  StandIn run;
   std::byte* copy;
 };
 
@@ -325,7 +120,7 @@ void AfterForkInParent() {
 
 void AfterForkInChild() {
   for (const Snapshot& snapshot : snapshots) {
-    const Run& run = snapshot.run;
+    const StandIn& run = snapshot.run;
     std::byte* pages = snapshot.copy;
     if (run.alias != nullptr) {  // a shared file mapping stays one
       if ((run.protection & PROT_WRITE) != 0) memcpy(run.alias, snapshot.copy, run.bytes);
@@ -380,7 +175,7 @@ void FreeRuns(const Return& job) {
   for (size_t i = 0; i < job.runs.size(); ++i) {
     const auto& [begin, run] = job.runs[i];
     if (job.back[i]) {
-      registry.pages.Free(job.connection, run.offset, run.bytes);
+      registry.pages.Free(Session::Made().connection(), run.offset, run.bytes);
     } else {
       Complain("no memory for " + std::to_string(run.bytes) +
                " bytes that are registered no longer: they stay in "
@@ -426,8 +221,7 @@ CUresult RegisterInPlace(HostAllocation* range, const std::vector<Mapping>& mapp
                           AllWritable(mappings) ? 1u : 0u};
   PendingRegistration registration(body);
   Replacement job{connection, pages,  WholePages(*range),
-                  offset,     zeroed, CutMappings(mappings, pages.begin, pages.end),
-                  {}};
+                  offset,     zeroed, CutMappings(mappings, pages.begin, pages.end)};
   job.ok = pages.bytes() == 0;
   // If it cannot be done, job.ok stays false.
   if (registration.sent() && !job.ok) (void)AwayFrom(pages.begin, pages.end, Replace, &job);

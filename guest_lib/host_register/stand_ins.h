@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pages of a file that stand in for a program's own: they lie at the same address and have the same bytes, and the host has them too, or
+// gets their bytes. They replace the program's pages when its memory is registered, and ordinary pages come back when it no longer is
+// (docs/registered_memory.md).
+//
+// One thread at a time calls these functions, with Lock::kRegistrations. Replace and PutAllBack are meant for AwayFrom
+// (guest_lib/host_register/away_from.h), as the pages may be those of the caller's own stack.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "guest_lib/addresses/host_allocation.h"
+#include "guest_lib/addresses/mappings.h"
+#include "guest_lib/connection/page_file.h"
+#include "ivshmem_ring/messages/registration.h"
+
+namespace causeway::guest {
+
+// A run of pages of this process that pages of the file stand in for.
+struct StandIn {
+  uint64_t bytes;
+  uint64_t offset;  // in the file
+  int protection;
+  std::byte* alias;            // the file mapping that was here, if it was a shared one
+  std::byte* aside = nullptr;  // the anonymous pages that were here, if they wait (pages_aside.h)
+  bool locked = false;         // the program will not have them swapped
+};
+
+// The pages on which a registered range alone has bytes. On the page before these and on the one after them others have some.
+inline PageRange WholePages(const HostAllocation& range) {
+  return {PageCeiling(range.address), PageFloor(range.address + range.bytes)};
+}
+
+// Replaces what is mapped at `pages` by the file's pages from `offset` on. What it could not finish it puts back.
+struct Replacement {
+  PageFile& file;
+  PageRange pages;
+  PageRange own;  // those on which the registered range alone has bytes
+  uint64_t offset;
+  bool zeroed;  // the file's pages are
+  std::vector<Mapping> mappings;
+  std::vector<std::pair<uint64_t, StandIn>> made = {};  // by the first page
+  bool ok = false;
+  bool stuck = false;  // pages of the file stay in the program's memory
+};
+void Replace(void* replacement);
+
+// Ordinary pages in the place of stand-ins again, for those that are still there: the program may have unmapped its memory, moved it, or
+// mapped something else.
+struct Return {
+  PageFile& file;
+  PageRange own;
+  std::vector<std::pair<uint64_t, StandIn>> runs;
+  std::vector<bool> back =
+      {};  // of each run; false: some of the file's pages are still the program's, and nobody else may have them
+};
+void PutAllBack(void* return_);
+
+}  // namespace causeway::guest
