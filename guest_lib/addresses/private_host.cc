@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,9 +34,11 @@ void InForkedChild() {
   file = -1;
   file_end = 0;
   unreached_blocks.store(0);
+  std::erase_if(blocks, [](const auto& entry) { return entry.second.host.kind == HostKind::kRegistered; });
   for (auto& [address, block] : blocks) {
     block.file = -1;
     block.lent = 0;
+    block.reached = true;
   }
   mutex.unlock();
 }
@@ -97,10 +100,40 @@ PrivateHost* Find(uint64_t address, bool at_end = false) {
   return address - block.host.address < block.host.bytes + (at_end ? 1 : 0) ? &block : nullptr;
 }
 
+// The file's memory is freed and its length kept, because no other block is ever given this part.
+void FreePart(int of, uint64_t offset, uint64_t bytes) {
+  fallocate(of, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+            static_cast<off_t>(bytes));
+}
+
 void NoteReached(PrivateHost* block) {
-  if (!block->reached && block->file >= 0) unreached_blocks.fetch_sub(1, std::memory_order_release);
+  if (!block->reached) unreached_blocks.fetch_sub(1, std::memory_order_release);
   block->reached = true;
 }
+
+// The caller holds the mutex.
+void AddBlock(PrivateHost block) {
+  block.reached = block.host.device_address == 0;
+  if (!block.reached) unreached_blocks.fetch_add(1, std::memory_order_relaxed);
+  private_begin.store(std::min(private_begin.load(), block.host.address));
+  private_end.store(std::max(private_end.load(), block.host.address + block.host.bytes));
+  blocks[block.host.address] = block;
+}
+
+class FileOfBlocks final : public PageFile {
+ public:
+  bool MapPages(std::byte* at, uint64_t offset, uint64_t bytes) override {
+    return mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file,
+                static_cast<off_t>(offset)) == at;
+  }
+  bool FileIdentity(uint64_t* device, uint64_t* inode) override {
+    struct stat info;
+    if (fstat(file, &info) != 0) return false;
+    *device = info.st_dev;
+    *inode = info.st_ino;
+    return true;
+  }
+};
 
 }  // namespace
 
@@ -115,10 +148,7 @@ CUresult AllocatePrivateHost(void** address, uint64_t bytes, Object* context, ui
   block.host.context = context;
   block.host.id = NextId();
   block.host.device_address = block.file >= 0 ? block.host.address : 0;
-  blocks[block.host.address] = block;
-  private_begin.store(std::min(private_begin.load(), block.host.address));
-  private_end.store(std::max(private_end.load(), block.host.address + bytes));
-  if (block.file >= 0) unreached_blocks.fetch_add(1, std::memory_order_relaxed);
+  AddBlock(block);
   *address = mapped;
   return CUDA_SUCCESS;
 }
@@ -126,16 +156,49 @@ CUresult AllocatePrivateHost(void** address, uint64_t bytes, Object* context, ui
 CUresult FreePrivateHost(void* address) {
   const std::lock_guard lock(mutex);
   const auto found = blocks.find(reinterpret_cast<uint64_t>(address));
-  if (found == blocks.end()) return CUDA_ERROR_INVALID_VALUE;
+  if (found == blocks.end() || found->second.host.kind == HostKind::kRegistered)
+    return CUDA_ERROR_INVALID_VALUE;
   PrivateHost& block = found->second;
   NoteReached(&block);
   munmap(address, block.reserved);
-  // The file's memory is freed and its length kept, because no other block is ever given this part.
-  if (block.file >= 0)
-    fallocate(block.file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(block.offset),
-              static_cast<off_t>(block.reserved));
+  if (block.file >= 0) FreePart(block.file, block.offset, block.reserved);
   blocks.erase(found);
   return CUDA_SUCCESS;
+}
+
+void AddPrivateRegistered(const HostAllocation& host) {
+  PrivateHost block;
+  block.host = host;
+  const std::lock_guard lock(mutex);
+  AddBlock(block);
+}
+
+void RemovePrivateRegistered(uint64_t address) {
+  const std::lock_guard lock(mutex);
+  const auto found = blocks.find(address);
+  if (found == blocks.end()) return;
+  NoteReached(&found->second);
+  blocks.erase(found);
+}
+
+PageFile& PrivatePages() {
+  static FileOfBlocks& pages = *new FileOfBlocks;  // never destroyed
+  return pages;
+}
+
+bool AllocatePrivatePages(uint64_t bytes, int* of, uint64_t* offset) {
+  const std::lock_guard lock(mutex);
+  const uint64_t room = GranuleCeiling(bytes);
+  if (!GrowFile(room)) return false;
+  *of = file;
+  *offset = file_end;
+  file_end += room;
+  return true;
+}
+
+void FreePrivatePages(uint64_t offset, uint64_t bytes) {
+  const std::lock_guard lock(mutex);
+  if (file >= 0) FreePart(file, offset, bytes);
 }
 
 bool FindPrivateHost(uint64_t address, PrivateHost* block, bool at_end) {
@@ -171,7 +234,7 @@ std::vector<PrivateHost> PrivateHostOf(const Object* context) {
   std::vector<PrivateHost> all;
   const std::lock_guard lock(mutex);
   for (const auto& [address, block] : blocks) {
-    if (block.host.context == context) all.push_back(block);
+    if (block.host.context == context && block.host.kind != HostKind::kRegistered) all.push_back(block);
   }
   return all;
 }
@@ -192,21 +255,27 @@ bool AwaitPrivateHostLoans(uint64_t address) {
 PrivateHostLoan::PrivateHostLoan(const void* first, uint64_t bytes) {
   const std::lock_guard lock(mutex);
   const auto begin = reinterpret_cast<uint64_t>(first);
-  const auto next = blocks.lower_bound(begin + bytes);
-  if (next == blocks.begin()) return;
-  PrivateHost& block = std::prev(next)->second;
-  if (block.host.address + block.host.bytes <= begin) return;
-  given_ = !block.closed;
-  if (!given_) return;
-  block_ = block.host.address;
-  ++block.lent;
+  for (auto next = blocks.lower_bound(begin + bytes); next != blocks.begin();) {
+    PrivateHost& block = (--next)->second;
+    if (block.host.address + block.host.bytes <= begin) break;
+    given_ = given_ && !block.closed;
+    if (!given_) break;
+    blocks_.push_back(block.host.address);
+    ++block.lent;
+  }
+  if (given_) return;
+  for (const uint64_t block : blocks_) --Find(block)->lent;
+  blocks_.clear();
 }
 
 PrivateHostLoan::~PrivateHostLoan() {
-  if (block_ == 0) return;
+  if (blocks_.empty()) return;
   {
     const std::lock_guard lock(mutex);
-    if (PrivateHost* block = Find(block_)) --block->lent;
+    for (const uint64_t address : blocks_) {
+      PrivateHost* block = Find(address);
+      if (block != nullptr && block->lent > 0) --block->lent;
+    }
   }
   returned.notify_all();
 }

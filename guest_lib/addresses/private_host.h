@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pinned memory for sessions that share no memory (TCP): ordinary memory of this process, which copies treat as
-// such. Its pages lie in a memory file, so that they can be mapped a second time once the device is to reach a
-// block (guest_lib/host_register/pinned_reach.h). Any thread may call these functions; they send no messages.
+// Pinned and registered memory for sessions that share no memory (TCP): ordinary memory of this process, which copies treat as
+// such. The pages of pinned memory lie in a memory file, so that they can be mapped a second time once the device is to reach a
+// block (guest_lib/host_register/pinned_reach.h); those of registered memory come there then. Any thread may call these functions;
+// they send no messages.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
 #include <vector>
 
 #include "guest_lib/addresses/host_allocation.h"
+#include "guest_lib/connection/page_file.h"
 
 namespace causeway::guest {
 
@@ -16,8 +18,8 @@ inline constexpr uint64_t kPrivateHostGranule = 64u << 10;
 
 struct PrivateHost {
   HostAllocation host;
-  uint64_t reserved = 0;  // bytes that are mapped from host.address on: whole granules
-  int file = -1;  // holds the pages, from `offset` on; -1: they lie in no file, and no device can reach them
+  uint64_t reserved = 0;  // of pinned memory, bytes that are mapped from host.address on: whole granules
+  int file = -1;          // of pinned memory, holds the pages, from `offset` on; -1: they lie in no file
   uint64_t offset = 0;
   // The device reaches the block, or never will: it cannot, or the block is being freed.
   bool reached = false;
@@ -31,6 +33,14 @@ CUresult AllocatePrivateHost(void** address, uint64_t bytes, Object* context, ui
                              HostKind kind = HostKind::kPinned);
 // CUDA_ERROR_INVALID_VALUE if no allocation begins there.
 CUresult FreePrivateHost(void* address);
+// Registered memory, which is the program's own, becomes a block, and is one until it is unregistered. With a device_address of 0 no
+// device can reach it.
+void AddPrivateRegistered(const HostAllocation& host);
+void RemovePrivateRegistered(uint64_t address);
+// The memory file as what has pages for registered memory. AllocatePrivatePages takes some, which are zero; false: there is no room.
+PageFile& PrivatePages();
+bool AllocatePrivatePages(uint64_t bytes, int* file, uint64_t* offset);
+void FreePrivatePages(uint64_t offset, uint64_t bytes);
 // The allocation that holds the address; false if there is none.
 bool FindPrivateHost(uint64_t address, HostAllocation* allocation);
 // Copies the block that holds the address; false if there is none. With `at_end` also the block that ends at the address, since a
@@ -40,7 +50,7 @@ bool FindPrivateHost(uint64_t address, PrivateHost* block, bool at_end = false);
 bool SetPrivateHostSyncMemops(uint64_t address, bool value);
 // Notes that the device reaches the block that begins there from now on, at `device_address`; 0: it cannot.
 void NotePrivateHostReached(uint64_t address, uint64_t device_address);
-// The blocks that belong to that context.
+// The blocks of pinned memory that belong to that context.
 std::vector<PrivateHost> PrivateHostOf(const Object* context);
 
 // To be called before the device is let reach a block: forbids further loans of it, and waits until those there are have ended.
@@ -61,7 +71,7 @@ class PrivateHostLoan {
   bool given() const { return given_; }
 
  private:
-  uint64_t block_ = 0;  // the address of the block that holds the bytes; 0 if none does
+  std::vector<uint64_t> blocks_;  // the addresses of those that hold some of the bytes
   bool given_ = true;
 };
 

@@ -13,6 +13,7 @@ struct Row;
 template <Op op, class... P>
 struct Row<op, CUresult (*)(P...)> {
   static CUresult Wait(P... p) {
+    NameOnDeviceAmong(p...);
     Remote remote;
     return AnswerOfRow<op>(RowShape<op>::Wait(remote, op, p...), p...);
   }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -21,8 +22,11 @@
 #include "guest_lib/host_register/page_exchange.h"
 #include "guest_lib/host_register/page_reserve.h"
 #include "guest_lib/host_register/pages_aside.h"
+#include "guest_lib/host_register/pinned_reach.h"
 #include "guest_lib/host_register/register_messages.h"
 #include "guest_lib/host_register/stand_ins.h"
+#include "guest_lib/managed/compared_bytes.h"
+#include "guest_lib/managed/pager.h"
 #include "guest_lib/process/copy_threads.h"
 #include "guest_lib/process/lock_order.h"
 #include "guest_lib/process/log.h"
@@ -170,16 +174,17 @@ void PutBackRuns(Return& job, PageRange pages) {
   if (!AwayFrom(pages.begin, pages.end, PutAllBack, &job)) job.back.assign(job.runs.size(), false);
 }
 
-// The host has none of the runs' region pages any more.
+// The host has none of the runs' pages any more.
 void FreeRuns(const Return& job) {
   for (size_t i = 0; i < job.runs.size(); ++i) {
     const auto& [begin, run] = job.runs[i];
-    if (job.back[i]) {
+    if (!job.back[i]) {
+      Complain("no memory for " + std::to_string(run.bytes) +
+               " bytes that are registered no longer: they stay in pages that had replaced them");
+    } else if (Session::Made().transport().shares_memory()) {
       registry.pages.Free(Session::Made().connection(), run.offset, run.bytes);
     } else {
-      Complain("no memory for " + std::to_string(run.bytes) +
-               " bytes that are registered no longer: they stay in "
-               "the shared region");
+      FreePrivatePages(run.offset, run.bytes);
     }
   }
 }
@@ -245,6 +250,75 @@ CUresult RegisterInPlace(HostAllocation* range, const std::vector<Mapping>& mapp
   return result != CUDA_SUCCESS ? result : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
+// ---- without shared memory ----
+
+// Whether pages of a memory file can replace those: the program may write them, and each is an ordinary page of its own.
+bool CanBeReached(const std::vector<Mapping>& mappings) {
+  return AllWritable(mappings) && std::all_of(mappings.begin(), mappings.end(), [](const Mapping& mapping) {
+           return mapping.page_bytes == kPageBytes;
+         });
+}
+
+// Replaces the range's whole pages by pages of the memory file, and begins to exchange bytes with the host, which has registered the range
+// already. On failure the program's own pages are there again.
+CUresult ExchangeWithHost(const HostAllocation& range, const std::vector<Mapping>& mappings) {
+  const PageRange pages = WholePages(range);
+  if (range.bytes <= ComparedBytes::kMost) return AddPinned(range, range.bytes, -1, 0);
+  int file = -1;
+  uint64_t offset = 0;
+  if (!AllocatePrivatePages(pages.bytes(), &file, &offset)) return CUDA_ERROR_OUT_OF_MEMORY;
+  Replacement job{PrivatePages(), pages, pages, offset, true, CutMappings(mappings, pages.begin, pages.end)};
+  (void)AwayFrom(pages.begin, pages.end, Replace, &job);
+  CUresult result = job.ok ? AddPinned(range, range.bytes, file, offset) : CUDA_ERROR_OPERATING_SYSTEM;
+  if (result == CUDA_SUCCESS) {
+    for (const auto& [begin, run] : job.made) registry.runs[begin] = run;
+    return CUDA_SUCCESS;
+  }
+  if (!job.made.empty()) {
+    Return back{PrivatePages(), pages, std::move(job.made)};
+    PutBackRuns(back, pages);
+    FreeRuns(back);
+  } else if (!job.stuck) {
+    FreePrivatePages(offset, pages.bytes());
+  }
+  return result;
+}
+
+CUresult Reach(const HostAllocation& range) {
+  if (!AwaitPrivateHostLoans(range.address)) return CUDA_ERROR_NOT_READY;
+  std::vector<Mapping> mappings;
+  if (Examine(range, &mappings) != CUDA_SUCCESS || !CanBeReached(mappings)) return CUDA_ERROR_NOT_SUPPORTED;
+  const InContext context(range.context);
+  const RelaxedCaptures relaxed;  // the driver registers memory, beside whatever is captured
+  const RegisterBody body{range.address, range.bytes, 0, range.flags, 1};
+  PendingRegistration registration(body);
+  uint64_t device_address = 0;
+  if (const CUresult result = registration.Finish(&device_address)) return result;
+  const CUresult result =
+      device_address == range.address ? ExchangeWithHost(range, mappings) : CUDA_ERROR_NOT_SUPPORTED;
+  if (result != CUDA_SUCCESS) SendUnregister(range.address, [] {});
+  return result;
+}
+
+// The caller has waited for the device.
+CUresult UnregisterOwn(const HostAllocation& range) {
+  PrivateHost block;
+  const bool reached =
+      FindPrivateHost(range.address, &block) && block.reached && block.host.device_address != 0;
+  RemovePrivateRegistered(range.address);
+  if (!reached) return CUDA_SUCCESS;
+  const InContext context(range.context);
+  ForgetMigrating(range.address);
+  SendUnregister(range.address, [] {});
+  const PageRange pages = WholePages(range);
+  Return back{PrivatePages(), pages, {}};
+  if (pages.begin < pages.end) back.runs = TakeRuns(pages);
+  if (back.runs.empty()) return CUDA_SUCCESS;
+  PutBackRuns(back, pages);
+  FreeRuns(back);
+  return CUDA_SUCCESS;
+}
+
 // Memory that CUDA itself has given to the program.
 bool IsAllocated(uint64_t address) {
   HostAllocation known;
@@ -268,10 +342,15 @@ CUresult Register(uint64_t address, uint64_t bytes, unsigned flags) {
     if (const CUresult result = changed ? Examine(range, &mappings) : CUDA_SUCCESS) return result;
   }
   // Natively the whole device is waited for, here by the worker's driver.
-  const CUresult result =
-      session.transport().shares_memory() ? RegisterInPlace(&range, mappings) : DrainDevice();
-  if (result == CUDA_SUCCESS) Remember(range);
-  return result;
+  if (session.transport().shares_memory()) {
+    if (const CUresult result = RegisterInPlace(&range, mappings)) return result;
+  } else {
+    if (const CUresult result = DrainDevice()) return result;
+    range.device_address = CanBeReached(mappings) ? address : 0;
+    AddPrivateRegistered(range);
+  }
+  Remember(range);
+  return CUDA_SUCCESS;
 }
 
 // Whether nothing of the device's can touch the range any more, so that its pages need not wait until the
@@ -296,6 +375,12 @@ CUresult UnregisterInPlace(const HostAllocation& range) {
 }
 
 CUresult Unregister(uint64_t address) {
+  const bool shares = Session::Made().transport().shares_memory();
+  // Before the mutex is taken: the device may wait for a thread that needs it to name another registration.
+  HostAllocation known;
+  if (!shares && FindRegistered(address, &known)) {
+    if (const CUresult result = DrainDevice()) return result;
+  }
   const std::lock_guard lock(registry.change);
   const auto found = registry.ranges.find(address);
   if (found == registry.ranges.end()) {
@@ -304,8 +389,7 @@ CUresult Unregister(uint64_t address) {
     return is_inside ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   }
   const HostAllocation range = found->second;
-  const CUresult result =
-      Session::Made().transport().shares_memory() ? UnregisterInPlace(range) : DrainDevice();
+  const CUresult result = shares ? UnregisterInPlace(range) : UnregisterOwn(range);
   if (result == CUDA_SUCCESS) ForgetRange(address);
   return result;
 }
@@ -328,6 +412,23 @@ bool SetRegisteredSyncMemops(uint64_t address, bool value) {
   range.sync_memops = value;
   Remember(range);
   return true;
+}
+
+CUresult ReachRegistered(uint64_t address) {
+  const std::lock_guard lock(registry.change);
+  PrivateHost block;
+  const auto found = registry.ranges.find(address);
+  if (found == registry.ranges.end() || !FindPrivateHost(address, &block)) return CUDA_SUCCESS;
+  if (block.reached) return block.host.device_address != 0 ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+  HostAllocation range = found->second;
+  const CUresult result = Reach(range);
+  if (MayComeRight(result)) return result;
+  NotePrivateHostReached(address, result == CUDA_SUCCESS ? address : 0);
+  if (result != CUDA_SUCCESS) {
+    range.device_address = 0;
+    Remember(range);
+  }
+  return result;
 }
 
 void UnregisterAllOf(Object* context) {

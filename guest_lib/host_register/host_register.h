@@ -4,7 +4,8 @@
 // worker maps those at the same address. So host pointer and device pointer are one, and copies need no step
 // in between. Unregistering puts ordinary pages back.
 //
-// Over TCP nothing is shared: registered memory is ordinary memory that CUDA knows, and is copied as such.
+// Over TCP nothing is shared: registered memory is ordinary memory that CUDA knows, and is copied as such, until the program names it as
+// the device's (guest_lib/host_register/pinned_reach.h).
 //
 // Any thread may call these functions.
 #pragma once
@@ -12,6 +13,7 @@
 #include <cstdint>
 
 #include "guest_lib/addresses/host_allocation.h"
+#include "ivshmem_ring/protocol/driver_api.h"
 
 namespace causeway::guest {
 
@@ -24,6 +26,8 @@ inline bool AnyRegistered() {
 bool FindRegistered(uint64_t address, HostAllocation* allocation);
 // Sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of the registration that holds the address. False: there is none.
 bool SetRegisteredSyncMemops(uint64_t address, bool value);
+// Over TCP: lets the device reach the registration that begins at the address; there need not be one. Results are those of ReachPinned.
+CUresult ReachRegistered(uint64_t address);
 // Ends all registrations of a context. To be called while the context is still active.
 void UnregisterAllOf(Object* context);
 

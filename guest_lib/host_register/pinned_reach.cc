@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "guest_lib/addresses/private_host.h"
+#include "guest_lib/host_register/host_register.h"
 #include "guest_lib/host_register/register_messages.h"
 #include "guest_lib/managed/pager.h"
 #include "guest_lib/process/lock_order.h"
@@ -21,16 +22,6 @@ namespace {
 // Held while one block is registered on the host, across the messages for it. A second thread that names the block waits for this
 // mutex, because the message in which it names the block must not arrive before the registration.
 Mutex<Lock::kPinnedReach> mutex;
-
-// While an object of this class lives, the calling thread's current context is the one that the block belongs to, whichever was
-// before, because the host ties a registration to the context in which it was made.
-class InContext {
- public:
-  explicit InContext(Object* context) { ThisThread().contexts.push_back(context); }
-  ~InContext() { ThisThread().contexts.pop_back(); }
-  InContext(const InContext&) = delete;
-  InContext& operator=(const InContext&) = delete;
-};
 
 CUresult Reach(const PrivateHost& block) {
   if (block.file < 0) return CUDA_ERROR_NOT_SUPPORTED;
@@ -50,12 +41,6 @@ CUresult Reach(const PrivateHost& block) {
                               : CUDA_ERROR_NOT_SUPPORTED;
   if (result != CUDA_SUCCESS) SendUnregister(block.host.address, [] {});
   return result;
-}
-
-// Whether a later try may succeed: memory may be freed meanwhile, or a copy end. Any other error stays, so that a program does not
-// pay for a new try with each launch.
-bool MayComeRight(CUresult result) {
-  return result == CUDA_ERROR_OUT_OF_MEMORY || result == CUDA_ERROR_NOT_READY;
 }
 
 // Notes that the device is to reach the block no longer, so that no thread registers it again. True: it was registered, and the caller
@@ -78,17 +63,25 @@ void Leave(const PrivateHost& block) {
     const CUresult result = ReachPinned(address);
     static std::atomic<bool> said{false};
     if (result != CUDA_SUCCESS && !said.exchange(true))
-      Complain("the device cannot reach pinned memory of this process (error " + std::to_string(result) +
-               ")");
+      Complain("the device cannot reach pinned or registered memory of this process (error " +
+               std::to_string(result) + ")");
   };
 }
 
 }  // namespace
 
+InContext::InContext(Object* context) {
+  ThisThread().contexts.push_back(context);
+}
+InContext::~InContext() {
+  ThisThread().contexts.pop_back();
+}
+
 CUresult ReachPinned(uint64_t address) {
   PrivateHost block;
   if (!FindPrivateHost(address, &block, true)) return CUDA_SUCCESS;
   if (!block.reached) {
+    if (block.host.kind == HostKind::kRegistered) return ReachRegistered(block.host.address);
     const std::lock_guard lock(mutex);
     if (!FindPrivateHost(address, &block, true)) return CUDA_SUCCESS;
     if (!block.reached) {
@@ -106,7 +99,9 @@ CUresult FreePinned(uint64_t address) {
   bool leaves = false;
   {
     const std::lock_guard lock(mutex);
-    if (!FindPrivateHost(address, &block) || block.host.address != address) return CUDA_ERROR_INVALID_VALUE;
+    if (!FindPrivateHost(address, &block) || block.host.address != address ||
+        block.host.kind == HostKind::kRegistered)
+      return CUDA_ERROR_INVALID_VALUE;
     leaves = Close(block);
   }
   if (leaves) Leave(block);

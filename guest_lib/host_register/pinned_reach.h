@@ -3,7 +3,8 @@
 // from and to, which needs no address on the device, so a block stays this process's own until the program first
 // names it as the device's: it asks for the device's address, gives it to a kernel or a graph, or fills it. Then
 // the host gets pages at the same address, and bytes are exchanged as those of managed memory are
-// (guest_lib/managed/pager.h): before work starts and when the program looks at them afterwards.
+// (guest_lib/managed/pager.h): before work starts and when the program looks at them afterwards. Registered memory is let reach in the same
+// way (ReachRegistered in host_register.h), after pages of a memory file have replaced the program's.
 //
 // What a program hides from this library, addresses of pinned memory inside of memory that a kernel reads, is not
 // noticed: such a kernel fails with an illegal address (docs/remote.md).
@@ -16,9 +17,25 @@ namespace causeway::guest {
 
 struct Object;
 
+// While an object of this class lives, the calling thread's current context is the one that a block belongs to, whichever was
+// before, because the host ties a registration to the context in which it was made.
+class InContext {
+ public:
+  explicit InContext(Object* context);
+  ~InContext();
+  InContext(const InContext&) = delete;
+  InContext& operator=(const InContext&) = delete;
+};
+
+// Whether a later try may succeed: memory may be freed meanwhile, or a copy end. Any other error stays, so that a program does not
+// pay for a new try with each launch.
+inline bool MayComeRight(CUresult result) {
+  return result == CUDA_ERROR_OUT_OF_MEMORY || result == CUDA_ERROR_NOT_READY;
+}
+
 // These send messages and wait for the answers; any thread, without a lock of this library's held.
 
-// Lets the device reach the block that holds the address, or ends there; there need not be one. CUDA_ERROR_NOT_SUPPORTED: the
+// Lets the device reach the block that holds the address, or ends there, pinned or registered; there need not be one. CUDA_ERROR_NOT_SUPPORTED: the
 // device cannot reach it. CUDA_ERROR_NOT_READY: for ten seconds a copy of another thread that uses the block has not ended.
 CUresult ReachPinned(uint64_t address);
 // Frees a block; the caller has waited for all work that uses it. CUDA_ERROR_INVALID_VALUE if none begins there.

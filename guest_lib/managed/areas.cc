@@ -2,6 +2,7 @@
 #include "guest_lib/managed/areas.h"
 
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include <string>
 
 #include "guest_lib/addresses/address_windows.h"
+#include "guest_lib/addresses/mappings.h"
 #include "guest_lib/process/log.h"
 #include "guest_lib/session/submissions.h"
 #include "ivshmem_ring/messages/registration.h"
@@ -38,6 +40,14 @@ void* Pointer(uint64_t address) {
   return reinterpret_cast<void*>(address);
 }
 
+// The pages that are watched. Empty (begin is not below end): all of it is compared.
+PageRange WatchedOf(const ManagedMemory& memory) {
+  const uint64_t begin = memory.address, end = memory.address + memory.bytes;
+  if (memory.form == ManagedMemory::Form::kManaged) return {Floor(begin), Ceiling(end)};
+  if (memory.file < 0) return {end, end};
+  return {PageCeiling(begin), PageFloor(end)};
+}
+
 // Announces how many chunks are accessible, then says whether work is under way.
 bool PublishAccessible(uint64_t chunks) {
   accessible_chunks.store(chunks);
@@ -57,7 +67,8 @@ ManagedAreas::Area* ManagedAreas::Find(uint64_t address) {
 // already has the program's mapping.
 bool ManagedAreas::MapArea(Area* area, const ManagedMemory& memory) {
   const uint64_t bytes = area->end - area->begin;
-  area->owns_file = memory.file < 0;
+  area->owns_file = memory.form == ManagedMemory::Form::kManaged;
+  area->is_registered = memory.form == ManagedMemory::Form::kRegistered;
   area->file = memory.file;
   area->offset = memory.offset;
   if (area->owns_file) {
@@ -88,9 +99,9 @@ bool ManagedAreas::Make(uint64_t begin, uint64_t end, const ManagedMemory& memor
   const uint64_t bytes = end - begin;
   area.chunk_bytes = std::bit_ceil(std::max(kSmallestChunk, bytes / kMostChunks));
   if (!MapArea(&area, memory)) return false;
-  // A forked child has no managed memory, as natively.
+  // A forked child has no managed memory, as natively. Registered memory it gets from host_register.cc.
   madvise(area.alias, bytes, MADV_DONTFORK);
-  madvise(Pointer(begin), bytes, MADV_DONTFORK);
+  if (!area.is_registered) madvise(Pointer(begin), bytes, MADV_DONTFORK);
   area.state.assign((bytes + area.chunk_bytes - 1) / area.chunk_bytes, State::kAbsent);
   area.fresh = memory.fresh;
   Area& made = areas_.emplace(begin, std::move(area)).first->second;
@@ -99,10 +110,23 @@ bool ManagedAreas::Make(uint64_t begin, uint64_t end, const ManagedMemory& memor
 }
 
 bool ManagedAreas::Add(const ManagedMemory& memory) {
-  const uint64_t begin = Floor(memory.address), end = Ceiling(memory.address + memory.bytes);
-  bool joins = false;
+  const PageRange watched = WatchedOf(memory);
+  const uint64_t end = memory.address + memory.bytes;
   memory_[memory.address] = memory;
   restored_ += memory.is_restored ? 1 : 0;
+  bool added = watched.begin >= watched.end || AddPages(memory, watched.begin, watched.end);
+  if (memory.form == ManagedMemory::Form::kRegistered && added) {
+    const uint64_t head = std::min(watched.begin, end);
+    added =
+        (memory.address == head || compared_.Add(memory.address, head - memory.address)) &&
+        (watched.begin >= watched.end || watched.end == end || compared_.Add(watched.end, end - watched.end));
+  }
+  if (!added) Remove(memory.address);
+  return added;
+}
+
+bool ManagedAreas::AddPages(const ManagedMemory& memory, uint64_t begin, uint64_t end) {
+  bool joins = false;
   for (uint64_t at = begin; at < end;) {
     if (const Area* known = Find(at)) {
       joins = true;
@@ -111,10 +135,7 @@ bool ManagedAreas::Add(const ManagedMemory& memory) {
     }
     const auto next = areas_.lower_bound(at);
     const uint64_t stop = next == areas_.end() ? end : std::min(end, next->first);
-    if (!Make(at, stop, memory)) {
-      Remove(memory.address);
-      return false;
-    }
+    if (!Make(at, stop, memory)) return false;
     at = stop;
   }
   if (!joins) return true;
@@ -134,9 +155,21 @@ bool ManagedAreas::Add(const ManagedMemory& memory) {
 void ManagedAreas::Remove(uint64_t address) {
   const auto found = memory_.find(address);
   if (found == memory_.end()) return;
-  const uint64_t begin = Floor(address), end = Ceiling(address + found->second.bytes);
-  restored_ -= found->second.is_restored ? 1 : 0;
+  const ManagedMemory memory = found->second;
+  const PageRange watched = WatchedOf(memory);
+  if (memory.form == ManagedMemory::Form::kRegistered) {
+    ForgetGone(true);
+    Exchange(true);  // what kernels wrote into compared bytes
+    compared_.Remove(address, address + memory.bytes);
+    if (Area* area = watched.begin < watched.end ? Find(watched.begin) : nullptr) BringHome(*area);
+  }
+  restored_ -= memory.is_restored ? 1 : 0;
   memory_.erase(found);
+  if (watched.begin < watched.end) RemovePages(watched.begin, watched.end);
+}
+
+// Ends all areas in the range of which no memory is left.
+void ManagedAreas::RemovePages(uint64_t begin, uint64_t end) {
   auto is_used = [this](uint64_t from, uint64_t to) {
     std::vector<ManagedSpan> spans;
     if (const Area* area = Find(from)) AddSpans(*area, from, to, &spans);
@@ -149,9 +182,10 @@ void ManagedAreas::Remove(uint64_t address) {
     if (!is_used(area->begin, area->end)) {
       Mark(*area, {0, area->state.size()}, State::kAbsent);
       const uint64_t bytes = area->end - area->begin;
-      // The window stays reserved.
-      mmap(Pointer(area->begin), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
-           -1, 0);
+      // The window stays reserved. Registered memory is the program's.
+      if (!area->is_registered)
+        mmap(Pointer(area->begin), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+             -1, 0);
       watch_.TryAgain(area->begin, area->end);
       munmap(area->alias, bytes);
       if (area->owns_file) close(area->file);
@@ -162,6 +196,47 @@ void ManagedAreas::Remove(uint64_t address) {
       }
     }
     at = next;
+  }
+}
+
+// Fetches what the host has, and lets the program have all of the area, unwatched. All chunks are away, clean or owned.
+void ManagedAreas::BringHome(Area& area) {
+  std::vector<ManagedSpan> spans;
+  ahead_ = 0;
+  for (size_t i = 0; i < area.state.size(); ++i) {
+    if (area.state[i] == State::kAway || area.state[i] == State::kReady)
+      AddSpans(area, area.ChunkBegin(i), area.ChunkEnd(i), &spans);
+  }
+  if (!spans.empty()) Failed(link_.Read(spans, nullptr));
+  for (size_t i = 0; i < area.state.size();) {
+    const State state = area.state[i];
+    Run run{i, 0};
+    while (i < area.state.size() && area.state[i] == state) ++i;
+    run.count = i - run.first;
+    if (state != State::kAbsent) watch_.Set(PagesOf(area, run), AccessOf(area, state), Access::kFree);
+  }
+}
+
+// Whether the program still has the pages there, all of them: it may have unmapped its memory without unregistering it.
+bool ManagedAreas::IsStillThere(const Area& area) {
+  struct stat file;
+  std::vector<Mapping> mappings;
+  if (fstat(area.file, &file) != 0 || !ReadMappings(area.begin, area.end, &mappings)) return false;
+  return std::all_of(mappings.begin(), mappings.end(), [&](const Mapping& mapping) {
+    return mapping.device == file.st_dev && mapping.inode == file.st_ino &&
+           mapping.offset == area.offset + (mapping.begin - area.begin);
+  });
+}
+
+// Forgets the pages of registered memory that the program has unmapped: others may lie there now. To be called before access to pages is
+// changed that the program did not just touch. `away`: also to pages that it has no access to.
+void ManagedAreas::ForgetGone(bool away) {
+  for (auto at = areas_.begin(); at != areas_.end();) {
+    Area& area = (at++)->second;
+    if (!area.is_registered || (!away && area.accessible == 0) || IsStillThere(area)) continue;
+    Mark(area, {0, area.state.size()}, State::kAbsent);
+    munmap(area.alias, area.end - area.begin);
+    areas_.erase(area.begin);
   }
 }
 
@@ -310,6 +385,7 @@ bool ManagedAreas::GiveBackAll(bool keep_fresh) {
   };
   std::vector<Taken> taken;
   ahead_ = 0;
+  ForgetGone(false);
   for (auto& [begin, area] : areas_) {
     if (area.accessible == 0 || (keep_fresh && area.fresh)) continue;
     for (size_t i = 0; i < area.state.size();) {
@@ -333,6 +409,7 @@ bool ManagedAreas::GiveBackAll(bool keep_fresh) {
   std::sort(shared.begin(), shared.end(),
             [](const auto& a, const auto& b) { return a.first->order < b.first->order; });
   for (const auto& [twin, where] : shared) AddShared(*where.first, where.second, *twin, &spans);
+  compared_.AddChanges(&spans);
   if (!spans.empty()) Failed(link_.Write(spans));
   for (const Taken& one : taken) Mark(*one.area, one.run, State::kAway);
   for (const Taken& one : taken) one.area->fresh = false;
@@ -340,28 +417,43 @@ bool ManagedAreas::GiveBackAll(bool keep_fresh) {
 }
 
 void ManagedAreas::GiveBack() {
-  if (accessible_ != 0) GiveBackAll(false);
+  if (accessible_ != 0 || !compared_.empty()) GiveBackAll(false);
 }
 
-bool ManagedAreas::Exchange() {
+// Gives the program what the host has changed of compared bytes. True: it has changed some.
+bool ManagedAreas::ReadCompared() {
+  if (compared_.empty()) return false;
+  std::vector<ManagedSpan> spans;
+  compared_.AddAll(&spans);
+  const CUresult result = link_.Read(spans, nullptr);
+  Failed(result);
+  return result == CUDA_SUCCESS && compared_.Take();
+}
+
+bool ManagedAreas::Exchange(bool compare) {
   const bool wrote = GiveBackAll(true);
   // What it wrote may say that fresh memory is ready.
   if (wrote) GiveBack();
-  const bool news = wrote || news_;
+  const bool news = (compare && ReadCompared()) || wrote || news_;
   news_ = false;
   return news;
 }
 
 void ManagedAreas::Restore() {
   if (restored_ == 0) return;
+  ForgetGone(true);
   std::vector<ManagedSpan> spans;
   std::vector<std::pair<Area*, size_t>> chunks;
   uint64_t pinned_bytes = 0;
   for (const auto& [address, memory] : memory_) {
     if (!memory.is_restored || memory.bytes > kRestoredBytes) continue;
-    if (memory.file >= 0 && (pinned_bytes += memory.bytes) > kRestoredBytes) continue;
-    for (uint64_t at = Floor(address); at < address + memory.bytes;) {
-      Area& area = *Find(at);
+    if (memory.form != ManagedMemory::Form::kManaged && (pinned_bytes += memory.bytes) > kRestoredBytes)
+      continue;
+    const PageRange watched = WatchedOf(memory);
+    for (uint64_t at = watched.begin; at < watched.end;) {
+      Area* found = Find(at);
+      if (found == nullptr) break;  // registered memory that the program has unmapped
+      Area& area = *found;
       const size_t chunk = (at - area.begin) / area.chunk_bytes;
       at = area.ChunkEnd(chunk);
       const bool away = area.state[chunk] == State::kAway || area.state[chunk] == State::kReady;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pages of this process at the addresses of managed memory that the host's driver placed, and of pinned memory
-// that has pages of the host's own (docs/managed_memory.md). They are kept in chunks, and a chunk is in one of
+// Pages of this process at the addresses of managed memory that the host's driver placed, and of pinned and registered
+// memory that has pages of the host's own (docs/managed_memory.md). They are kept in chunks, and a chunk is in one of
 // these states:
 //
 //   absent   No managed memory lies there. The program has no access.
@@ -23,7 +23,8 @@
 // chunks fetched before it are given back before the program sees it, and it is read until it stays the same.
 //
 // The pages lie in a memory file, mapped once for the program and once for this class, which never touches
-// the first mapping. One thread uses this class (guest_lib/managed/pager.cc).
+// the first mapping. Of registered memory only pages without others' bytes are watched; what is beside them is
+// compared (guest_lib/managed/compared_bytes.h). One thread uses this class (guest_lib/managed/pager.cc).
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -32,6 +33,7 @@
 #include <memory>
 #include <vector>
 
+#include "guest_lib/managed/compared_bytes.h"
 #include "guest_lib/managed/link.h"
 #include "guest_lib/managed/page_watch.h"
 #include "guest_lib/process/fault_handler.h"
@@ -39,13 +41,18 @@
 namespace causeway::guest {
 
 struct ManagedMemory {
+  enum class Form : uint8_t {
+    kManaged,  // this class makes the pages
+    kPinned,  // the program's pages are those of `file`, from `offset` on; the address and the bytes are whole pages
+    kRegistered,  // so are its whole pages that others have no bytes on, and they are the program's again in the end
+  };
   uint64_t address;
   uint64_t bytes;
   WireHandle context;  // context and stream: as in ManagedSpan
   WireHandle stream;
   bool fresh;  // it was not written yet
-  // Of pinned memory: the file with the pages that the program has used until now. -1: this class makes the pages.
-  int file = -1;
+  Form form = Form::kManaged;
+  int file = -1;  // -1: of kRegistered, all of it is compared
   uint64_t offset = 0;
   bool is_restored = false;  // Restore looks at it: a variable, or pinned memory other than a staging buffer
 };
@@ -60,14 +67,15 @@ class ManagedAreas {
 
   // Begins to serve managed memory. False: there can be no pages at its addresses.
   bool Add(const ManagedMemory& memory);
+  // Ends it. Of registered memory, no work that uses it is in flight: the program then has the valid bytes, and no page is watched.
   void Remove(uint64_t address);
   // Fetches what a fault needs, and lets the faulting thread go on. False: it was not in managed memory.
   bool Serve(const PageFault& fault);
   // Gives everything back: all chunks are away when it returns.
   void GiveBack();
   // The same while work is in flight, except for memory that is still fresh, which stays unless the program
-  // wrote elsewhere too. False: neither side had anything new.
-  bool Exchange();
+  // wrote elsewhere too. With `compare` the program also gets what the host has of compared bytes. False: neither side had anything new.
+  bool Exchange(bool compare);
   // To be called after a fault. If the program goes through memory in order, it fetches what the program will
   // touch next, while the program works on what it has. False: there is nothing to do.
   bool ReadAhead();
@@ -90,6 +98,7 @@ class ManagedAreas {
     int file;
     uint64_t offset;  // in the file, of the first byte
     bool owns_file;
+    bool is_registered;
     std::byte* alias;
     std::vector<State> state;
     std::map<size_t, Twin> twins;
@@ -108,6 +117,12 @@ class ManagedAreas {
   Area* Find(uint64_t address);
   bool Make(uint64_t begin, uint64_t end, const ManagedMemory& memory);
   static bool MapArea(Area* area, const ManagedMemory& memory);
+  bool AddPages(const ManagedMemory& memory, uint64_t begin, uint64_t end);
+  void RemovePages(uint64_t begin, uint64_t end);
+  void BringHome(Area& area);
+  static bool IsStillThere(const Area& area);
+  void ForgetGone(bool away);
+  bool ReadCompared();
   static Access AccessOf(const Area& area, State state);
   static WatchedPages PagesOf(const Area& area, Run run);
   // Change the state of a run of chunks, all of which are in one state.
@@ -127,6 +142,7 @@ class ManagedAreas {
 
   ManagedLink& link_;
   PageWatch& watch_;
+  ComparedBytes& compared_ = TheComparedBytes();
   std::map<uint64_t, Area> areas_;            // by begin; they do not overlap
   std::map<uint64_t, ManagedMemory> memory_;  // by address
   uint64_t accessible_ = 0, borrowed_ = 0, order_ = 0;

@@ -29,7 +29,7 @@ enum class Access : uint8_t {
   kNone,  // every touch is held up
   kRead,  // writes are held up
   kWrite,
-  kFree,  // not watched at all: pages need not exist
+  kFree,  // not watched, or no longer: pages need not exist, and the file's are what the program meets
 };
 
 class PageWatch {

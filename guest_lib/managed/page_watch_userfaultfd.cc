@@ -82,6 +82,7 @@ class UserfaultfdWatch final : public PageWatch {
   uint64_t Negotiate(uint64_t features);
   bool Try();
   bool Register(const WatchedPages& pages);
+  void Unregister(const WatchedPages& pages);
   bool Map(const WatchedPages& pages, uint64_t mode);
   int MapPart(const WatchedPages& pages, uint64_t mode);
   bool AllowWriting(const WatchedPages& pages);
@@ -199,6 +200,11 @@ bool UserfaultfdWatch::AllowWriting(const WatchedPages& pages) {
 // up by a thread that waits for us.
 void UserfaultfdWatch::GiveUp(const WatchedPages& pages) {
   ComplainElsewhere("pages of managed memory cannot be made accessible: " + std::string(strerror(errno)));
+  Unregister(pages);
+}
+
+// Threads that wait for the pages go on.
+void UserfaultfdWatch::Unregister(const WatchedPages& pages) {
   uffdio_range range{pages.begin, pages.end - pages.begin};
   ioctl(fd_, UFFDIO_UNREGISTER, &range);
 }
@@ -229,6 +235,7 @@ void UserfaultfdWatch::Set(const WatchedPages& pages, Access from, Access to) {
       return;
     case Access::kFree:
       Protect(pages, PROT_READ | PROT_WRITE);
+      if (from != Access::kAbsent) Unregister(pages);
   }
 }
 

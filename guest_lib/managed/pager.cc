@@ -35,6 +35,7 @@ struct Request {
   Task task;
   PageFault fault{};
   ManagedMemory memory{};
+  bool work_ended = false;  // of kExchange, as in work::ManagedPages
   bool result = false;
   Request* next = nullptr;
   std::atomic<uint32_t> done{0};  // released by the serving thread, acquired by the waiting one
@@ -45,6 +46,8 @@ std::atomic<Request*> requests{nullptr};  // newest first; released by Submit, a
 std::atomic<size_t> restored_count{0};    // variables, and pinned memory
 std::atomic<size_t> pinned_count{0};
 std::atomic<bool> serving{false};
+// The serving thread looks at compared bytes by itself, as work is in flight. Else it has to be rung for when work starts.
+std::atomic<bool> compares{false};
 __attribute__((tls_model("initial-exec"))) thread_local bool is_server = false;
 
 // The serving thread always answers: it waits for the host only, whose death ends those waits.
@@ -67,7 +70,9 @@ bool ClaimManagedFault(const PageFault& fault) {
 
 // ---- the serving thread ----
 
-constexpr int64_t kShortestExchange = 250'000, kLongestExchange = 1'000'000;  // nanoseconds
+// Nanoseconds. The longest where pages are lent, and where there are compared bytes alone: those are looked at as long as work is in
+// flight, whether or not anybody waits for them.
+constexpr int64_t kShortestExchange = 250'000, kLongestExchange = 1'000'000, kLongestComparison = 8'000'000;
 
 int64_t Now() {
   timespec now{};
@@ -132,7 +137,7 @@ class Server {
         areas_.GiveBack();
         break;
       case Task::kExchange:
-        areas_.Exchange();
+        areas_.Exchange(request.work_ended);
         break;
       case Task::kRestore:
         areas_.Restore();
@@ -143,16 +148,21 @@ class Server {
     return true;
   }
 
-  // Nanoseconds until pages lent while work is under way must be looked at; negative: there are none.
+  // Nanoseconds until pages lent while work is under way, or compared bytes, must be looked at; negative: there are none.
   int64_t TimeToExchange() {
-    if (areas_.borrowed() == 0 || !work::under_way.load()) {
+    const bool only_compared = areas_.borrowed() == 0;
+    const bool any_compared = !TheComparedBytes().empty();
+    compares.store(false);
+    if ((only_compared && !any_compared) || !work::under_way.load()) {
       due_ = 0;
       return -1;
     }
+    compares.store(any_compared);
     const int64_t now = Now();
     if (due_ == 0) due_ = now + interval_;
     if (now < due_) return due_ - now;
-    interval_ = areas_.Exchange() ? kShortestExchange : std::min(2 * interval_, kLongestExchange);
+    const int64_t longest = only_compared ? kLongestComparison : kLongestExchange;
+    interval_ = areas_.Exchange(true) ? kShortestExchange : std::min(2 * interval_, longest);
     due_ = 0;
     return 0;
   }
@@ -176,6 +186,7 @@ void InForkedChild() {
   accessible_chunks.store(0);
   restored_count.store(0);
   pinned_count.store(0);
+  TheComparedBytes().Abandon();
   work::watch.store(0);
 }
 
@@ -283,9 +294,11 @@ void ForgetIf(Match match) {
   }
 }
 
-void ExchangePages() {
-  if (accessible_chunks.load() == 0 || is_server) return;
-  Request request{.task = Task::kExchange};
+void ExchangePages(bool work_ended) {
+  if (is_server) return;
+  const bool compared = work_ended ? !TheComparedBytes().empty() : TheComparedBytes().Changed();
+  if (accessible_chunks.load() == 0 && !compared) return;
+  Request request{.task = Task::kExchange, .work_ended = work_ended};
   Submit(&request);
 }
 
@@ -307,7 +320,9 @@ void RestorePages() {
 }  // namespace
 
 void GiveBackManagedPages() {
-  if (accessible_chunks.load() == 0 || is_server) return;
+  // Work is said to be under way already, so either the serving thread sees that or this sees that it waits.
+  if (!TheComparedBytes().empty() && !compares.load()) PageWatch::Get().Ring();
+  if (is_server || (accessible_chunks.load() == 0 && !TheComparedBytes().Changed())) return;
   Request request{.task = Task::kGiveBack};
   Submit(&request);
 }
@@ -316,7 +331,9 @@ CUresult AddMigrating(const HostAllocation& allocation, WireHandle owner, bool f
   if (const CUresult result = StartServing()) return result;
   const PagesChange change;
   Request request{.task = Task::kAdd};
-  request.memory = {allocation.address, allocation.bytes, 0, 0, fresh, -1, 0, owner != 0};
+  request.memory = {
+      .address = allocation.address, .bytes = allocation.bytes, .context = 0, .stream = 0, .fresh = fresh};
+  request.memory.is_restored = owner != 0;
   if (owner == 0) {
     if (const CUresult result = CopyStream(allocation.context, &request.memory.stream)) return result;
     request.memory.context = WireOf(allocation.context);
@@ -332,8 +349,12 @@ CUresult AddPinned(const HostAllocation& allocation, uint64_t bytes, int file, u
   if (const CUresult result = StartServing()) return result;
   const PagesChange change;
   Request request{.task = Task::kAdd};
-  const bool is_restored = allocation.kind != HostKind::kInternal;
-  request.memory = {allocation.address, bytes, 0, 0, true, file, offset, is_restored};
+  using Form = ManagedMemory::Form;
+  request.memory = {.address = allocation.address, .bytes = bytes, .context = 0, .stream = 0, .fresh = true};
+  request.memory.form = allocation.kind == HostKind::kRegistered ? Form::kRegistered : Form::kPinned;
+  request.memory.file = file;
+  request.memory.offset = offset;
+  request.memory.is_restored = allocation.kind != HostKind::kInternal;
   if (!Submit(&request)) return CUDA_ERROR_NOT_SUPPORTED;
   const std::unique_lock lock(registry.mutex);
   registry.known[allocation.address] = {allocation, 0};

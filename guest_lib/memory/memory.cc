@@ -182,9 +182,9 @@ PointerKind KindOfPointer(uint64_t address) {
   HostAllocation known;
   if (FindMigrating(address, &known, true)) return PointerKind::kManaged;
   if (IsDeviceAddress(address)) return PointerKind::kDevice;
-  // Over TCP registered memory has no address on the device, and is ordinary memory, as is pinned memory that the device
-  // does not reach.
-  const bool in_place = AnyRegistered() && FindRegistered(address, &known) && known.device_address != 0;
+  // Over TCP registered memory that the device does not reach is ordinary memory, as is such pinned memory.
+  const bool in_place =
+      AnyRegistered() && FindRegistered(address, &known) && Session::Made().transport().shares_memory();
   return in_place ? PointerKind::kPinned : PointerKind::kPageable;
 }
 

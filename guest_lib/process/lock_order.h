@@ -25,8 +25,8 @@ enum class Lock : uint8_t {
   kRunCallback,       // callbacks.cc: a function of the program runs, in which CUDA calls are not permitted
   kContexts,          // context_calls.cc: references and activation of contexts, with the messages for them
   kPinnedReach,       // pinned_reach.cc: one block of pinned memory gets pages on the host, with the messages
-  kServePages,        // pager.cc: the thread that serves pages is started
   kRegistrations,     // host_register.cc: one registration at a time, with its messages
+  kServePages,        // pager.cc: the thread that serves pages is started
   kDefaultHostPools,  // host_pool.cc: a default pool is made, or what was freed to pools is looked at
   kEventRecords,      // quiet_event.cc: where an event is recorded, with that message
   kCallbacks,         // callbacks.cc: what is registered; the first opens the channel
@@ -68,6 +68,7 @@ enum class Lock : uint8_t {
   kLinkedModules,       // runtime_modules.cc
   kLentCode,            // compile_cache.cc
   kHandles,             // handles.cc: the table of handles
+  kComparedBytes,       // compared_bytes.h: also the thread that serves pages takes it
   kCount
 };
 

@@ -102,8 +102,7 @@ void DescribeWhatHolds(DeviceDescription* device, bool shares_memory) {
     device->attribute[attribute] = 0;
   }
   if (shares_memory) return;
-  for (const CUdevice_attribute attribute : {CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,
-                                             CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED,
+  for (const CUdevice_attribute attribute : {CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED,
                                              CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED}) {
     device->attribute[attribute] = 0;
   }

@@ -71,8 +71,9 @@ struct ManagedPages {
   // Gives all pages back: everything that the program wrote goes to the driver, and the program will see what
   // the device writes from now on.
   void (*give_back)() = nullptr;
-  // The same, but for memory that only the program has used yet.
-  void (*exchange)() = nullptr;
+  // The same, but for memory that only the program has used yet. `work_ended`: the program is about to learn that work has ended, and
+  // sees what that has written to bytes that are compared (guest_lib/managed/compared_bytes.h).
+  void (*exchange)(bool work_ended) = nullptr;
   // To be called after everything was waited for: makes variables accessible again.
   void (*restore)() = nullptr;
   // Whether the address lies in an allocation of migrating memory. Also without a watch.

@@ -32,6 +32,12 @@ target_link_libraries(page_watch_test PRIVATE guest_connect causeway_options GTe
 add_test(NAME page_watch_test COMMAND page_watch_test)
 set_tests_properties(page_watch_test PROPERTIES LABELS unit TIMEOUT 60)
 
+# Registered memory that is compared instead.
+add_executable(compared_bytes_test compared_bytes_test.cc ${CMAKE_SOURCE_DIR}/guest_lib/managed/compared_bytes.cc)
+target_link_libraries(compared_bytes_test PRIVATE guest_connect causeway_options GTest::gtest_main)
+add_test(NAME compared_bytes_test COMMAND compared_bytes_test)
+set_tests_properties(compared_bytes_test PROPERTIES LABELS unit TIMEOUT 60)
+
 # When work may touch managed memory.
 add_executable(managed_work_test managed_work_test.cc ${CMAKE_SOURCE_DIR}/guest_lib/session/submissions.cc)
 target_link_libraries(managed_work_test PRIVATE guest_connect causeway_options GTest::gtest_main)

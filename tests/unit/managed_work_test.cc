@@ -20,7 +20,7 @@ std::atomic<uint32_t> given_back{0}, exchanged{0}, exchanged_after_the_end{0};
 void GiveBack() {
   given_back.fetch_add(1);
 }
-void Exchange() {
+void Exchange(bool) {
   exchanged.fetch_add(1);
   if (!work::under_way) exchanged_after_the_end.fetch_add(1);
 }
