@@ -124,6 +124,17 @@ class HostileWorker {
     return SendPacket(control_, packet.data(), packet.size(), descriptors);
   }
 
+  // The kernel refuses more descriptors on their way than a user may have open, whichever of its processes sends them, those of tests
+  // beside this one among them.
+  bool SendPatiently(const Bytes& packet, const std::vector<int>& descriptors) {
+    while (!Send(packet, descriptors)) {
+      if (errno != ETOOMANYREFS) return false;
+      ++page_->refused;
+      usleep(1000);
+    }
+    return true;
+  }
+
   // Returns once the daemon has read all that was sent, if it lets this process live.
   void WaitUntilRead() {
     SharingRequest probe = Request(SharingAction::kGet);
@@ -235,7 +246,7 @@ class HostileWorker {
     SharingRequest put = Request(SharingAction::kPut, SharedKind::kMemory);
     put.has_descriptor = 1;
     SharingRequest get = Request(SharingAction::kGet, SharedKind::kMemory);
-    Send(Packet(put), {memory});
+    SendPatiently(Packet(put), {memory});
     SharingReply reply{};
     if (recv(control_, &reply, sizeof reply, 0) == sizeof reply)
       std::memcpy(get.token, reply.token, sizeof get.token);
@@ -244,7 +255,7 @@ class HostileWorker {
       std::memcpy(bytes.bytes, &number, sizeof number);
       const bool sent = kind == 0   ? Send(Packet(WorkerUsage{number, number}))
                         : kind == 1 ? Send(Packet(get))
-                        : kind == 2 ? Send(Packet(put), {memory})
+                        : kind == 2 ? SendPatiently(Packet(put), {memory})
                         : kind == 4 ? Send(Packet(Order(CheckpointAction::kLock)))
                                     : Send(Packet(bytes));
       if (!sent) pause();
@@ -287,8 +298,7 @@ class HostileWorker {
     SharingRequest request = Request(SharingAction::kPutImage);
     request.has_descriptor = 1;
     std::memcpy(request.bytes, &image, sizeof image);
-    // The kernel refuses more descriptors on their way than a user may have open, whichever process sends them.
-    while (!Send(Packet(request), {file}) && errno == ETOOMANYREFS) usleep(1000);
+    SendPatiently(Packet(request), {file});
     close(file);
     WaitUntilRead();
     ++page_->sent;

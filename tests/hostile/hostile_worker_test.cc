@@ -112,9 +112,12 @@ class HostileWorkerTest : public DaemonFixture {
     LocalClient client(socket());
     const auto begin = SteadyClock::now();
     Open(client, words, step);
+    if (HasFatalFailure()) return;
     WordsPage& page = PageOf(client);
     std::atomic_ref<uint64_t> sent(page.sent);
-    ASSERT_TRUE(WaitFor([&] { return sent.load() != 0 || !Lives(client); }));
+    ASSERT_TRUE(WaitFor([&] { return sent.load() != 0 || !Lives(client); }))
+        << "refused " << page.refused << " times\n"
+        << Status();
     for (int i = 0; i < 20; ++i) {
       // Those before it may not have ended: the daemon kills after its patience, and serves no more than it is set to.
       EXPECT_TRUE(WaitFor([&] { return command::JsonObjects(Status(), "sessions").size() < 20; }));
@@ -127,7 +130,8 @@ class HostileWorkerTest : public DaemonFixture {
     const std::chrono::duration<double, std::milli> passed = SteadyClock::now() - begin;
     const double most = WorkerPace::kAtOnce + WorkerPace::kPerMs * passed.count();
     EXPECT_LE(double(said), most * double(each) + double(underway)) << "in " << passed.count() << " ms";
-    std::printf("said %llu in %.0f ms\n", static_cast<unsigned long long>(said), passed.count());
+    std::printf("said %llu in %.0f ms, refused %llu\n", static_cast<unsigned long long>(said), passed.count(),
+                static_cast<unsigned long long>(page.refused));
   }
 
   size_t OpenDescriptors() const {

@@ -16,7 +16,7 @@
 
 namespace causeway::test {
 
-// Asks `done` until it says true or 20 s have passed.
+// Asks `done` until it says true or 60 s have passed.
 bool WaitFor(const std::function<bool()>& done);
 
 // A folder of its own, removed with everything in it.
