@@ -11,14 +11,14 @@
 namespace causeway::guest {
 namespace {
 
-constexpr size_t kWord = sizeof(uint64_t);
+constexpr size_t kStep = sizeof(uint64_t);  // how many bytes are compared at once
 
 // Calls found(at, bytes) for each stretch in which the two differ.
 template <class Found>
 void ForEachDifference(const std::byte* a, const std::byte* b, uint64_t bytes, const Found& found) {
   for (uint64_t i = 0; i < bytes;) {
-    if (i + kWord <= bytes && std::memcmp(a + i, b + i, kWord) == 0) {
-      i += kWord;
+    if (i + kStep <= bytes && std::memcmp(a + i, b + i, kStep) == 0) {
+      i += kStep;
     } else if (a[i] == b[i]) {
       ++i;
     } else {
