@@ -258,14 +258,11 @@ PrivateHostLoan::PrivateHostLoan(const void* first, uint64_t bytes) {
   for (auto next = blocks.lower_bound(begin + bytes); next != blocks.begin();) {
     PrivateHost& block = (--next)->second;
     if (block.host.address + block.host.bytes <= begin) break;
-    given_ = given_ && !block.closed;
-    if (!given_) break;
+    if (block.closed) given_ = false;
     blocks_.push_back(block.host.address);
-    ++block.lent;
   }
-  if (given_) return;
-  for (const uint64_t block : blocks_) --Find(block)->lent;
-  blocks_.clear();
+  if (!given_) blocks_.clear();
+  for (const uint64_t address : blocks_) ++blocks.at(address).lent;
 }
 
 PrivateHostLoan::~PrivateHostLoan() {
@@ -273,8 +270,9 @@ PrivateHostLoan::~PrivateHostLoan() {
   {
     const std::lock_guard lock(mutex);
     for (const uint64_t address : blocks_) {
-      PrivateHost* block = Find(address);
-      if (block != nullptr && block->lent > 0) --block->lent;
+      // The program may have freed a block meanwhile, and have got another one there, or have forked.
+      const auto block = blocks.find(address);
+      if (block != blocks.end() && block->second.lent > 0) --block->second.lent;
     }
   }
   returned.notify_all();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pinned and registered memory for sessions that share no memory (TCP): ordinary memory of this process, which copies treat as
 // such. The pages of pinned memory lie in a memory file, so that they can be mapped a second time once the device is to reach a
-// block (guest_lib/host_register/pinned_reach.h); those of registered memory come there then. Any thread may call these functions;
-// they send no messages.
+// block (guest_lib/host_register/pinned_reach.h); whole pages of registered memory are replaced by pages of that file then,
+// unless the range is small (guest_lib/managed/compared_bytes.h). Any thread may call these functions; they send no messages.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
@@ -33,13 +33,15 @@ CUresult AllocatePrivateHost(void** address, uint64_t bytes, Object* context, ui
                              HostKind kind = HostKind::kPinned);
 // CUDA_ERROR_INVALID_VALUE if no allocation begins there.
 CUresult FreePrivateHost(void* address);
-// Registered memory, which is the program's own, becomes a block, and is one until it is unregistered. With a device_address of 0 no
-// device can reach it.
+// Notes a registration, which is a block from now until RemovePrivateRegistered; its pages stay the program's. A device_address of 0 says
+// that no device can reach it. Removing what is not there does nothing.
 void AddPrivateRegistered(const HostAllocation& host);
 void RemovePrivateRegistered(uint64_t address);
-// The memory file as what has pages for registered memory. AllocatePrivatePages takes some, which are zero; false: there is no room.
+// The memory file, as the source of pages that replace those of registered memory.
 PageFile& PrivatePages();
+// Takes pages of it, which are zero; their place is never given out again. `bytes` are whole pages. False: the file cannot grow.
 bool AllocatePrivatePages(uint64_t bytes, int* file, uint64_t* offset);
+// Gives their memory back; no mapping of the program's shows them any more.
 void FreePrivatePages(uint64_t offset, uint64_t bytes);
 // The allocation that holds the address; false if there is none.
 bool FindPrivateHost(uint64_t address, HostAllocation* allocation);
@@ -60,7 +62,7 @@ std::vector<PrivateHost> PrivateHostOf(const Object* context);
 bool AwaitPrivateHostLoans(uint64_t address);
 
 // A copy's right to have the connection read and write bytes of the program in place, without a staging buffer, for as long as the
-// object lives.
+// object lives. It lends all blocks that hold some of the bytes, or none of them.
 class PrivateHostLoan {
  public:
   PrivateHostLoan(const void* first, uint64_t bytes);

@@ -66,7 +66,7 @@ void Run(const DueCallback& due) {
   if (!Begin(due.id, &entry)) return;
   ThisThread().contexts.assign(entry.context != nullptr ? 1 : 0, entry.context);
   // It sees what the work before it wrote, and the work after it sees what it writes.
-  if (work::IsWatched()) work::managed_pages.exchange(true);
+  if (work::IsWatched()) work::managed_pages.exchange(/*read_compared=*/true);
   const Scope inside;
   ThisThread().in_function = true;
   switch (entry.form) {
@@ -87,7 +87,7 @@ void Run(const DueCallback& due) {
     }
   }
   ThisThread().in_function = false;
-  if (work::IsWatched()) work::managed_pages.exchange(false);
+  if (work::IsWatched()) work::managed_pages.exchange(/*read_compared=*/false);
   if (entry.kind != Kind::kEach) Release(due.id);
 }
 

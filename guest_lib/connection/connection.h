@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One session's way to the host: its transport and, where memory is shared, its part of the region. Each way
-// in (connect.h) implements this class. As a PageFile it is the region, whose offsets are meant; over TCP it has no pages. Any thread may call its functions, several at once. Offsets and sizes
+// in (connect.h) implements this class. It is also the PageFile whose pages are the region's; over TCP it has no pages, and MapPages fails. Any thread may call its functions, several at once. Offsets and sizes
 // are in bytes, offsets from the beginning of the region.
 #pragma once
 #include <cstddef>

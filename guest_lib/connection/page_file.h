@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file whose pages can stand in for pages of the program's own (guest_lib/host_register/stand_ins.h): the region where memory is
+// A file whose pages can replace pages of the program's own (guest_lib/host_register/replaced_pages.h): the region where memory is
 // shared (Connection), and else a memory file of this process (guest_lib/addresses/private_host.h). Any thread may call these functions.
 #pragma once
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace causeway::guest {
 class PageFile {
  public:
   // Maps the file's pages from `offset` on over the reservation at `at`. They stay there. A forked child inherits them where the file
-  // allows it.
+  // allows it. False: it failed, or the file has none.
   virtual bool MapPages(std::byte* /*at*/, uint64_t /*offset*/, uint64_t /*bytes*/) { return false; }
   // Whether the kernel merges two mappings that lie side by side both in memory and in the file, and can move their pages elsewhere
   // (MREMAP_DONTUNMAP).

@@ -24,7 +24,7 @@
 #include "guest_lib/host_register/pages_aside.h"
 #include "guest_lib/host_register/pinned_reach.h"
 #include "guest_lib/host_register/register_messages.h"
-#include "guest_lib/host_register/stand_ins.h"
+#include "guest_lib/host_register/replaced_pages.h"
 #include "guest_lib/managed/compared_bytes.h"
 #include "guest_lib/managed/pager.h"
 #include "guest_lib/process/copy_threads.h"
@@ -41,30 +41,30 @@ struct Registry {
   Mutex<Lock::kRegistrations> change;  // one registration at a time
   SharedMutex<Lock::kRegisteredRanges> mutex;
   std::map<uint64_t, HostAllocation> ranges;  // by first byte
-  std::map<uint64_t, StandIn> runs;           // by first page
+  std::map<uint64_t, ReplacedRun> runs;       // by first page
   RegionPages pages;
 };
 Registry& registry = *new Registry;  // never destroyed
 
 // Takes the runs that make up `pages` out of the registry; runs that reach further are cut.
-std::vector<std::pair<uint64_t, StandIn>> TakeRuns(PageRange pages) {
-  std::vector<std::pair<uint64_t, StandIn>> taken;
+std::vector<std::pair<uint64_t, ReplacedRun>> TakeRuns(PageRange pages) {
+  std::vector<std::pair<uint64_t, ReplacedRun>> taken;
   auto& runs = registry.runs;
   auto at = runs.upper_bound(pages.begin);
   if (at != runs.begin()) --at;
   while (at != runs.end() && at->first < pages.end) {
     const uint64_t begin = at->first, end = begin + at->second.bytes;
-    const StandIn run = at->second;
+    const ReplacedRun run = at->second;
     ++at;
     if (end <= pages.begin) continue;
     auto part = [&](uint64_t from, uint64_t to) {
       const uint64_t skip = from - begin;
-      return StandIn{to - from,
-                     run.offset + skip,
-                     run.protection,
-                     run.alias != nullptr ? run.alias + skip : nullptr,
-                     run.aside != nullptr ? run.aside + skip : nullptr,
-                     run.locked};
+      return ReplacedRun{to - from,
+                         run.offset + skip,
+                         run.protection,
+                         run.alias != nullptr ? run.alias + skip : nullptr,
+                         run.aside != nullptr ? run.aside + skip : nullptr,
+                         run.locked};
     };
     const uint64_t from = std::max(begin, pages.begin), to = std::min(end, pages.end);
     taken.emplace_back(from, part(from, to));
@@ -81,7 +81,7 @@ std::vector<std::pair<uint64_t, StandIn>> TakeRuns(PageRange pages) {
 
 struct Snapshot {
   uint64_t begin;
-  StandIn run;
+  ReplacedRun run;
   std::byte* copy;
 };
 
@@ -124,7 +124,7 @@ void AfterForkInParent() {
 
 void AfterForkInChild() {
   for (const Snapshot& snapshot : snapshots) {
-    const StandIn& run = snapshot.run;
+    const ReplacedRun& run = snapshot.run;
     std::byte* pages = snapshot.copy;
     if (run.alias != nullptr) {  // a shared file mapping stays one
       if ((run.protection & PROT_WRITE) != 0) memcpy(run.alias, snapshot.copy, run.bytes);
@@ -170,12 +170,12 @@ CUresult Examine(const HostAllocation& range, std::vector<Mapping>* mappings) {
 }
 
 // Ordinary pages in the place of the runs.
-void PutBackRuns(Return& job, PageRange pages) {
+void PutBackRuns(PutBackJob& job, PageRange pages) {
   if (!AwayFrom(pages.begin, pages.end, PutAllBack, &job)) job.back.assign(job.runs.size(), false);
 }
 
 // The host has none of the runs' pages any more.
-void FreeRuns(const Return& job) {
+void FreeRuns(const PutBackJob& job) {
   for (size_t i = 0; i < job.runs.size(); ++i) {
     const auto& [begin, run] = job.runs[i];
     if (!job.back[i]) {
@@ -202,8 +202,8 @@ void WakeRuns(const HostAllocation& range) {
 }
 
 // The pages of a range on their way back.
-Return ReturnOf(const HostAllocation& range, PageRange pages) {
-  Return job{Session::Made().connection(), WholePages(range), {}};
+PutBackJob ReturnOf(const HostAllocation& range, PageRange pages) {
+  PutBackJob job{Session::Made().connection(), WholePages(range), {}};
   if (pages.bytes() != 0) job.runs = TakeRuns(pages);
   return job;
 }
@@ -225,8 +225,8 @@ CUresult RegisterInPlace(HostAllocation* range, const std::vector<Mapping>& mapp
   const RegisterBody body{range->address, range->bytes, offset, range->flags,
                           AllWritable(mappings) ? 1u : 0u};
   PendingRegistration registration(body);
-  Replacement job{connection, pages,  WholePages(*range),
-                  offset,     zeroed, CutMappings(mappings, pages.begin, pages.end)};
+  ReplaceJob job{connection, pages,  WholePages(*range),
+                 offset,     zeroed, CutMappings(mappings, pages.begin, pages.end)};
   job.ok = pages.bytes() == 0;
   // If it cannot be done, job.ok stays false.
   if (registration.sent() && !job.ok) (void)AwayFrom(pages.begin, pages.end, Replace, &job);
@@ -241,7 +241,7 @@ CUresult RegisterInPlace(HostAllocation* range, const std::vector<Mapping>& mapp
     SendUnregister(range->address, [] {});
   }
   if (!job.made.empty()) {
-    Return back{connection, WholePages(*range), std::move(job.made)};
+    PutBackJob back{connection, WholePages(*range), std::move(job.made)};
     PutBackRuns(back, pages);
     FreeRuns(back);
   } else if (pages.bytes() != 0 && !job.stuck) {
@@ -267,7 +267,7 @@ CUresult ExchangeWithHost(const HostAllocation& range, const std::vector<Mapping
   int file = -1;
   uint64_t offset = 0;
   if (!AllocatePrivatePages(pages.bytes(), &file, &offset)) return CUDA_ERROR_OUT_OF_MEMORY;
-  Replacement job{PrivatePages(), pages, pages, offset, true, CutMappings(mappings, pages.begin, pages.end)};
+  ReplaceJob job{PrivatePages(), pages, pages, offset, true, CutMappings(mappings, pages.begin, pages.end)};
   (void)AwayFrom(pages.begin, pages.end, Replace, &job);
   CUresult result = job.ok ? AddPinned(range, range.bytes, file, offset) : CUDA_ERROR_OPERATING_SYSTEM;
   if (result == CUDA_SUCCESS) {
@@ -275,7 +275,7 @@ CUresult ExchangeWithHost(const HostAllocation& range, const std::vector<Mapping
     return CUDA_SUCCESS;
   }
   if (!job.made.empty()) {
-    Return back{PrivatePages(), pages, std::move(job.made)};
+    PutBackJob back{PrivatePages(), pages, std::move(job.made)};
     PutBackRuns(back, pages);
     FreeRuns(back);
   } else if (!job.stuck) {
@@ -311,7 +311,7 @@ CUresult UnregisterOwn(const HostAllocation& range) {
   ForgetMigrating(range.address);
   SendUnregister(range.address, [] {});
   const PageRange pages = WholePages(range);
-  Return back{PrivatePages(), pages, {}};
+  PutBackJob back{PrivatePages(), pages, {}};
   if (pages.begin < pages.end) back.runs = TakeRuns(pages);
   if (back.runs.empty()) return CUDA_SUCCESS;
   PutBackRuns(back, pages);
@@ -364,7 +364,7 @@ bool AwaitDevice(const HostAllocation& range) {
 CUresult UnregisterInPlace(const HostAllocation& range) {
   const PageRange pages = OwnPages(registry.ranges, range.address, range.bytes);
   const bool done = AwaitDevice(range);
-  std::optional<Return> back;
+  std::optional<PutBackJob> back;
   const auto put_back = [&] { PutBackRuns(back.emplace(ReturnOf(range, pages)), pages); };
   const CUresult result = SendUnregister(range.address, [&] { done ? put_back() : WakeRuns(range); });
   // The host has the region's pages still: if they went out of use meanwhile, nobody else gets them.

@@ -3,8 +3,9 @@
 // from and to, which needs no address on the device, so a block stays this process's own until the program first
 // names it as the device's: it asks for the device's address, gives it to a kernel or a graph, or fills it. Then
 // the host gets pages at the same address, and bytes are exchanged as those of managed memory are
-// (guest_lib/managed/pager.h): before work starts and when the program looks at them afterwards. Registered memory is let reach in the same
-// way (ReachRegistered in host_register.h), after pages of a memory file have replaced the program's.
+// (guest_lib/managed/pager.h): before work starts and when the program looks at them afterwards. Registered memory comes into the
+// device's reach in the same way (ReachRegistered in host_register.h). Pages of a memory file then replace those on which it alone has bytes,
+// and the rest is compared (guest_lib/managed/compared_bytes.h).
 //
 // What a program hides from this library, addresses of pinned memory inside of memory that a kernel reads, is not
 // noticed: such a kernel fails with an illegal address (docs/remote.md).

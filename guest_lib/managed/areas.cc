@@ -111,18 +111,20 @@ bool ManagedAreas::Make(uint64_t begin, uint64_t end, const ManagedMemory& memor
 
 bool ManagedAreas::Add(const ManagedMemory& memory) {
   const PageRange watched = WatchedOf(memory);
-  const uint64_t end = memory.address + memory.bytes;
   memory_[memory.address] = memory;
   restored_ += memory.is_restored ? 1 : 0;
-  bool added = watched.begin >= watched.end || AddPages(memory, watched.begin, watched.end);
-  if (memory.form == ManagedMemory::Form::kRegistered && added) {
-    const uint64_t head = std::min(watched.begin, end);
-    added =
-        (memory.address == head || compared_.Add(memory.address, head - memory.address)) &&
-        (watched.begin >= watched.end || watched.end == end || compared_.Add(watched.end, end - watched.end));
-  }
+  const bool added = (watched.begin >= watched.end || AddPages(memory, watched.begin, watched.end)) &&
+                     (memory.form != ManagedMemory::Form::kRegistered || AddCompared(memory, watched));
   if (!added) Remove(memory.address);
   return added;
+}
+
+// Begins to compare what lies beside the watched pages: all of the memory where none are watched.
+bool ManagedAreas::AddCompared(const ManagedMemory& memory, PageRange watched) {
+  const uint64_t begin = memory.address, end = memory.address + memory.bytes;
+  if (watched.begin >= watched.end) return compared_.Add(begin, memory.bytes);
+  return (begin == watched.begin || compared_.Add(begin, watched.begin - begin)) &&
+         (end == watched.end || compared_.Add(watched.end, end - watched.end));
 }
 
 bool ManagedAreas::AddPages(const ManagedMemory& memory, uint64_t begin, uint64_t end) {
@@ -199,13 +201,13 @@ void ManagedAreas::RemovePages(uint64_t begin, uint64_t end) {
   }
 }
 
-// Fetches what the host has, and lets the program have all of the area, unwatched. All chunks are away, clean or owned.
+// Fetches what the host has, and lets the program have all of the area, unwatched. To be called after Exchange: chunks are away, or owned
+// where the memory is fresh.
 void ManagedAreas::BringHome(Area& area) {
   std::vector<ManagedSpan> spans;
   ahead_ = 0;
   for (size_t i = 0; i < area.state.size(); ++i) {
-    if (area.state[i] == State::kAway || area.state[i] == State::kReady)
-      AddSpans(area, area.ChunkBegin(i), area.ChunkEnd(i), &spans);
+    if (area.state[i] == State::kAway) AddSpans(area, area.ChunkBegin(i), area.ChunkEnd(i), &spans);
   }
   if (!spans.empty()) Failed(link_.Read(spans, nullptr));
   for (size_t i = 0; i < area.state.size();) {
@@ -228,12 +230,13 @@ bool ManagedAreas::IsStillThere(const Area& area) {
   });
 }
 
-// Forgets the pages of registered memory that the program has unmapped: others may lie there now. To be called before access to pages is
-// changed that the program did not just touch. `away`: also to pages that it has no access to.
-void ManagedAreas::ForgetGone(bool away) {
+// Forgets each area of registered memory of which the program has unmapped or replaced a page: others' memory may lie there now, whose
+// access must not be changed. To be called before access changes to pages that the program did not just touch. `include_away`: also areas of
+// which all chunks are away, for callers that give access instead of taking it.
+void ManagedAreas::ForgetGone(bool include_away) {
   for (auto at = areas_.begin(); at != areas_.end();) {
     Area& area = (at++)->second;
-    if (!area.is_registered || (!away && area.accessible == 0) || IsStillThere(area)) continue;
+    if (!area.is_registered || (!include_away && area.accessible == 0) || IsStillThere(area)) continue;
     Mark(area, {0, area.state.size()}, State::kAbsent);
     munmap(area.alias, area.end - area.begin);
     areas_.erase(area.begin);
@@ -430,11 +433,11 @@ bool ManagedAreas::ReadCompared() {
   return result == CUDA_SUCCESS && compared_.Take();
 }
 
-bool ManagedAreas::Exchange(bool compare) {
+bool ManagedAreas::Exchange(bool read_compared) {
   const bool wrote = GiveBackAll(true);
   // What it wrote may say that fresh memory is ready.
   if (wrote) GiveBack();
-  const bool news = (compare && ReadCompared()) || wrote || news_;
+  const bool news = (read_compared && ReadCompared()) || wrote || news_;
   news_ = false;
   return news;
 }

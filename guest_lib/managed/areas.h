@@ -37,13 +37,14 @@
 #include "guest_lib/managed/link.h"
 #include "guest_lib/managed/page_watch.h"
 #include "guest_lib/process/fault_handler.h"
+#include "ivshmem_ring/messages/registration.h"
 
 namespace causeway::guest {
 
 struct ManagedMemory {
   enum class Form : uint8_t {
     kManaged,  // this class makes the pages
-    kPinned,  // the program's pages are those of `file`, from `offset` on; the address and the bytes are whole pages
+    kPinned,  // the program's pages are those of `file`, from `offset` on; address and bytes are multiples of 64 KiB
     kRegistered,  // so are its whole pages that others have no bytes on, and they are the program's again in the end
   };
   uint64_t address;
@@ -54,7 +55,8 @@ struct ManagedMemory {
   Form form = Form::kManaged;
   int file = -1;  // -1: of kRegistered, all of it is compared
   uint64_t offset = 0;
-  bool is_restored = false;  // Restore looks at it: a variable, or pinned memory other than a staging buffer
+  bool is_restored =
+      false;  // Restore looks at it: a variable, or pinned memory other than a staging buffer, or registered memory
 };
 
 // How many chunks the program may access, so that a thread which would ask for them to be given back can see
@@ -74,13 +76,14 @@ class ManagedAreas {
   // Gives everything back: all chunks are away when it returns.
   void GiveBack();
   // The same while work is in flight, except for memory that is still fresh, which stays unless the program
-  // wrote elsewhere too. With `compare` the program also gets what the host has of compared bytes. False: neither side had anything new.
-  bool Exchange(bool compare);
+  // wrote elsewhere too. With `read_compared` the program also gets what the host has changed of compared bytes, which costs a round
+  // trip. False: neither side had anything new.
+  bool Exchange(bool read_compared);
   // To be called after a fault. If the program goes through memory in order, it fetches what the program will
   // touch next, while the program works on what it has. False: there is nothing to do.
   bool ReadAhead();
-  // To be called when no work is in flight: makes variables and pinned memory accessible again without a fault,
-  // so that system calls which are given some succeed; 1 MiB of pinned memory at most.
+  // To be called when no work is in flight: makes variables, pinned and registered memory accessible again without a
+  // fault, so that system calls which are given some succeed; 1 MiB of pinned and registered memory at most.
   void Restore();
   // Chunks that the program may access now.
   uint64_t accessible() const { return accessible_; }
@@ -118,10 +121,11 @@ class ManagedAreas {
   bool Make(uint64_t begin, uint64_t end, const ManagedMemory& memory);
   static bool MapArea(Area* area, const ManagedMemory& memory);
   bool AddPages(const ManagedMemory& memory, uint64_t begin, uint64_t end);
+  bool AddCompared(const ManagedMemory& memory, PageRange watched);
   void RemovePages(uint64_t begin, uint64_t end);
   void BringHome(Area& area);
   static bool IsStillThere(const Area& area);
-  void ForgetGone(bool away);
+  void ForgetGone(bool include_away);
   bool ReadCompared();
   static Access AccessOf(const Area& area, State state);
   static WatchedPages PagesOf(const Area& area, Run run);

@@ -40,11 +40,11 @@ void StoreWord(uint64_t address, const std::byte* from) {
 // eight bytes comes whole, as from a device: whoever polls it sees the old one or the new one. So a word is stored whole where the program
 // has changed no other byte of it.
 void Store(uint64_t address, uint64_t bytes, const std::byte* from, const std::byte* now,
-           const std::byte* twin, uint64_t first, uint64_t count) {
+           const std::byte* shadow, uint64_t first, uint64_t count) {
   const auto fits = [&](uint64_t at, size_t size) {
     const uint64_t offset = at - address;
     return at % size == 0 && at >= address && offset + size <= bytes &&
-           std::memcmp(now + offset, twin + offset, size) == 0;
+           std::memcmp(now + offset, shadow + offset, size) == 0;
   };
   for (uint64_t at = address + first; at < address + first + count;) {
     const uint64_t eight = at & ~uint64_t{7}, four = at & ~uint64_t{3};
@@ -89,9 +89,9 @@ bool ComparedBytes::Look(uint64_t address, uint64_t bytes) {
 bool ComparedBytes::Add(uint64_t address, uint64_t bytes) {
   const std::lock_guard lock(mutex_);
   if (bytes > kMost || !Open()) return false;
-  void* twin = mmap(nullptr, 2 * bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (twin == MAP_FAILED) return false;
-  ranges_[address] = {bytes, static_cast<std::byte*>(twin)};
+  void* shadow = mmap(nullptr, 2 * bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (shadow == MAP_FAILED) return false;
+  ranges_[address] = {bytes, static_cast<std::byte*>(shadow)};
   count_.store(ranges_.size(), std::memory_order_release);
   return true;
 }
@@ -99,7 +99,7 @@ bool ComparedBytes::Add(uint64_t address, uint64_t bytes) {
 void ComparedBytes::Remove(uint64_t begin, uint64_t end) {
   const std::lock_guard lock(mutex_);
   for (auto at = ranges_.lower_bound(begin); at != ranges_.end() && at->first < end;) {
-    munmap(at->second.twin, 2 * at->second.bytes);
+    munmap(at->second.shadow, 2 * at->second.bytes);
     at = ranges_.erase(at);
   }
   count_.store(ranges_.size(), std::memory_order_release);
@@ -109,7 +109,7 @@ bool ComparedBytes::Changed() {
   if (empty()) return false;
   const std::lock_guard lock(mutex_);
   for (const auto& [address, range] : ranges_) {
-    if (Look(address, range.bytes) && std::memcmp(now_, range.twin, range.bytes) != 0) return true;
+    if (Look(address, range.bytes) && std::memcmp(now_, range.shadow, range.bytes) != 0) return true;
   }
   return false;
 }
@@ -119,9 +119,9 @@ void ComparedBytes::AddChanges(std::vector<ManagedSpan>* spans) {
   const std::lock_guard lock(mutex_);
   for (const auto& [address, range] : ranges_) {
     if (!Look(address, range.bytes)) continue;
-    ForEachDifference(now_, range.twin, range.bytes, [&](uint64_t at, uint64_t bytes) {
-      std::memcpy(range.twin + at, now_ + at, bytes);
-      spans->push_back({address + at, range.twin + at, bytes, 0, 0});
+    ForEachDifference(now_, range.shadow, range.bytes, [&](uint64_t at, uint64_t bytes) {
+      std::memcpy(range.shadow + at, now_ + at, bytes);
+      spans->push_back({address + at, range.shadow + at, bytes, 0, 0});
     });
   }
 }
@@ -130,7 +130,7 @@ void ComparedBytes::AddAll(std::vector<ManagedSpan>* spans) {
   if (empty()) return;
   const std::lock_guard lock(mutex_);
   for (const auto& [address, range] : ranges_) {
-    std::memcpy(range.read(), range.twin, range.bytes);  // what cannot be read has not changed
+    std::memcpy(range.read(), range.shadow, range.bytes);  // what cannot be read has not changed
     spans->push_back({address, range.read(), range.bytes, 0, 0});
   }
 }
@@ -140,12 +140,12 @@ bool ComparedBytes::Take() {
   bool changed = false;
   for (const auto& [address, range] : ranges_) {
     const std::byte* read = range.read();
-    if (std::memcmp(read, range.twin, range.bytes) == 0 || !Look(address, range.bytes)) continue;
+    if (std::memcmp(read, range.shadow, range.bytes) == 0 || !Look(address, range.bytes)) continue;
     changed = true;
-    ForEachDifference(read, range.twin, range.bytes, [&](uint64_t at, uint64_t bytes) {
-      Store(address, range.bytes, read, now_, range.twin, at, bytes);
+    ForEachDifference(read, range.shadow, range.bytes, [&](uint64_t at, uint64_t bytes) {
+      Store(address, range.bytes, read, now_, range.shadow, at, bytes);
     });
-    std::memcpy(range.twin, read, range.bytes);
+    std::memcpy(range.shadow, read, range.bytes);
   }
   return changed;
 }

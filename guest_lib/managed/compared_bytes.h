@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bytes of registered memory that are exchanged with the host by comparing them instead of by watching their pages: those on a page on
 // which others have bytes too, which may never be taken away from the program, and small ranges, for which comparing is cheaper.
-// A copy, the twin, has each range as both sides last had it. Bytes that the program has changed since go to the host before work starts,
+// A shadow copy has each range as both sides last had it. Bytes that the program has changed since go to the host before work starts,
 // and bytes that the host has changed come while work is in flight and when it is done.
 //
-// The program may have unmapped its memory without unregistering it, so that reading it could end the process: the kernel reads it, into
-// a memory file, and says where there is none.
+// The program may have unmapped its memory without unregistering it, and reading it could then end the process. So Linux copies the bytes
+// into a memory file (pwrite), and fails where none are mapped.
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -20,7 +20,7 @@ namespace causeway::guest {
 
 class ComparedBytes {
  public:
-  // The most bytes of a range.
+  // The most bytes of one range. Registrations of at most so many are compared whole.
   static constexpr uint64_t kMost = 16u << 10;
 
   // Any thread may call these.
@@ -30,7 +30,8 @@ class ComparedBytes {
 
   // The thread that serves pages (pager.cc) calls these. Spans stay valid until the next call.
 
-  // Begins with the range; the host has zeros there, and the program's bytes are right. False: there is no memory for it.
+  // Begins to compare the range. The host has zeros there and the program's bytes are the valid ones, so those that are not zero count as
+  // changed. False: there is no memory for it, or the range is longer than kMost.
   bool Add(uint64_t address, uint64_t bytes);
   // Ends with all ranges in [begin, end).
   void Remove(uint64_t begin, uint64_t end);
@@ -39,14 +40,14 @@ class ComparedBytes {
   // Adds all ranges, to be read from the host; Take then gives the program what has changed there. True: something has.
   void AddAll(std::vector<ManagedSpan>* spans);
   bool Take();
-  // Ends without a look at what it has, in a forked child.
+  // In a forked child: from now on there are no ranges. Takes no lock, which a thread of the parent may have held.
   void Abandon() { count_.store(0); }
 
  private:
   struct Range {
     uint64_t bytes;
-    std::byte* twin;  // as many bytes; those that were read from the host follow
-    std::byte* read() const { return twin + bytes; }
+    std::byte* shadow;  // as many bytes; those that were read from the host follow
+    std::byte* read() const { return shadow + bytes; }
   };
   bool Open();
   // Copies the program's bytes to now_. False: there are none any more.

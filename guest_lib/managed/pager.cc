@@ -35,7 +35,7 @@ struct Request {
   Task task;
   PageFault fault{};
   ManagedMemory memory{};
-  bool work_ended = false;  // of kExchange, as in work::ManagedPages
+  bool read_compared = false;  // of kExchange, as in work::ManagedPages
   bool result = false;
   Request* next = nullptr;
   std::atomic<uint32_t> done{0};  // released by the serving thread, acquired by the waiting one
@@ -43,10 +43,11 @@ struct Request {
 
 // Everything here is reached from the signal handler: lock-free, and never destroyed.
 std::atomic<Request*> requests{nullptr};  // newest first; released by Submit, acquired by the serving thread
-std::atomic<size_t> restored_count{0};    // variables, and pinned memory
+std::atomic<size_t> restored_count{0};    // variables, pinned and registered memory
 std::atomic<size_t> pinned_count{0};
 std::atomic<bool> serving{false};
-// The serving thread looks at compared bytes by itself, as work is in flight. Else it has to be rung for when work starts.
+// Whether the serving thread looks at compared bytes by itself, which it does while work is in flight. While it does not, whoever starts work
+// rings for it.
 std::atomic<bool> compares{false};
 __attribute__((tls_model("initial-exec"))) thread_local bool is_server = false;
 
@@ -70,8 +71,8 @@ bool ClaimManagedFault(const PageFault& fault) {
 
 // ---- the serving thread ----
 
-// Nanoseconds. The longest where pages are lent, and where there are compared bytes alone: those are looked at as long as work is in
-// flight, whether or not anybody waits for them.
+// Nanoseconds between two looks while work is in flight. The longest is 1 ms while the program holds pages, and 8 ms where there are only
+// compared bytes, which cost a round trip at each look whether or not anybody waits for them.
 constexpr int64_t kShortestExchange = 250'000, kLongestExchange = 1'000'000, kLongestComparison = 8'000'000;
 
 int64_t Now() {
@@ -137,7 +138,7 @@ class Server {
         areas_.GiveBack();
         break;
       case Task::kExchange:
-        areas_.Exchange(request.work_ended);
+        areas_.Exchange(request.read_compared);
         break;
       case Task::kRestore:
         areas_.Restore();
@@ -294,11 +295,11 @@ void ForgetIf(Match match) {
   }
 }
 
-void ExchangePages(bool work_ended) {
+void ExchangePages(bool read_compared) {
   if (is_server) return;
-  const bool compared = work_ended ? !TheComparedBytes().empty() : TheComparedBytes().Changed();
+  const bool compared = read_compared ? !TheComparedBytes().empty() : TheComparedBytes().Changed();
   if (accessible_chunks.load() == 0 && !compared) return;
-  Request request{.task = Task::kExchange, .work_ended = work_ended};
+  Request request{.task = Task::kExchange, .read_compared = read_compared};
   Submit(&request);
 }
 
@@ -320,7 +321,7 @@ void RestorePages() {
 }  // namespace
 
 void GiveBackManagedPages() {
-  // Work is said to be under way already, so either the serving thread sees that or this sees that it waits.
+  // under_way was set before this. So either TimeToExchange sees it, or this load sees that the thread does not compare, and rings.
   if (!TheComparedBytes().empty() && !compares.load()) PageWatch::Get().Ring();
   if (is_server || (accessible_chunks.load() == 0 && !TheComparedBytes().Changed())) return;
   Request request{.task = Task::kGiveBack};

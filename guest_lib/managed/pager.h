@@ -3,7 +3,7 @@
 // (docs/managed_memory.md, also for what cannot be hidden). The driver has managed memory of its own on the host,
 // which it moves between processors as it sees fit, and this process has pages at the same addresses, which are
 // filled when the program touches them. One thread serves the faults and everything else that concerns the pages
-// (guest_lib/managed/areas.h), so a thread may hold any lock of this library's when it faults. Any thread may call these functions.
+// (guest_lib/managed/areas.h), so a thread may hold any lock of this library's but kComparedBytes when it faults. Any thread may call these functions.
 #pragma once
 #include "guest_lib/addresses/host_allocation.h"
 #include "ivshmem_ring/protocol/handle.h"
@@ -15,8 +15,9 @@ namespace causeway::guest {
 CUresult AddMigrating(const HostAllocation& allocation, WireHandle owner, bool fresh);
 // Starts the exchange of a block of pinned memory. The host has pages at the same address, which are zero; from now on the bytes
 // move between those and the program's pages as the bytes of managed memory do. The program's pages lie in `file`, from `offset` on.
-// The allocation's address and `bytes` are multiples of 64 KiB. Of registered memory neither is: its whole pages, without others' bytes,
-// lie in the file, or with -1 none; ForgetMigrating leaves them to the program with the valid bytes, when no work uses them any more.
+// Of pinned memory, address and `bytes` are multiples of 64 KiB and all of it lies in the file. Of registered memory they are any; the pages
+// on which it alone has bytes lie in the file, or none do if `file` is -1 (then at most ComparedBytes::kMost bytes). When no work uses
+// registered memory any more, ForgetMigrating ends its exchange and leaves the valid bytes to the program.
 // CUDA_ERROR_NOT_SUPPORTED: the pages cannot be mapped a second time. Other errors: this process cannot exchange any memory.
 CUresult AddPinned(const HostAllocation& allocation, uint64_t bytes, int file, uint64_t offset);
 // Finds the allocation, or with `variables` also the variable, that holds the address. False: there is none.

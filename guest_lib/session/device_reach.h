@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pinned memory that the device does not reach yet. Where a session shares no memory, pinned memory is this
+// Pinned and registered memory that the device does not reach yet. Where a session shares none, such memory is this
 // process's own until the program first names it as the device's; then it gets pages on the host
 // (guest_lib/host_register/pinned_reach.h). Code that sends an address of the device to the host calls NameOnDevice first, so that
 // the device reaches the memory when the message arrives.
@@ -13,7 +13,7 @@
 
 namespace causeway::guest {
 
-// How many blocks of pinned memory the device does not reach. It is an atomic number and needs no lock, because each launch reads it.
+// How many blocks of pinned or registered memory the device does not reach. It is an atomic number and needs no lock, because each launch reads it.
 inline std::atomic<uint32_t> unreached_blocks{0};
 // The smallest range that holds all blocks there are or were. Device memory lies outside of it, and so do most numbers that are no
 // addresses, so that NameOnDevice need not search the blocks for nearly all words of a kernel's parameters.

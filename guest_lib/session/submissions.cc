@@ -197,7 +197,7 @@ void MessageInFlight::FinishWatched() {
   op_ = Op::kOpen;
   if (done.Has(kNoWork) || !work::under_way.load() || (done.Has(kAwaits) && !succeeded_)) return;
   // First the pages: while work is said to be under way, none becomes one that is kept for long.
-  work::managed_pages.exchange(true);
+  work::managed_pages.exchange(/*read_compared=*/true);
   {
     const std::lock_guard lock(tracked.mutex);
     if (!IsOfThisWatch()) return;
@@ -281,7 +281,9 @@ void Submissions::EndWatched(const Subject& subject, const Stamp& stamp, bool by
     const std::lock_guard lock(tracked.mutex);
     if (!is_last()) return;
   }
-  work::managed_pages.exchange(by_fence);  // before it is said that nothing is under way, as in FinishWatched
+  // Before it is said that nothing is under way, as in FinishWatched. Only a fence tells the program something new: where it knew of an end
+  // already, it has had the device's bytes.
+  work::managed_pages.exchange(/*read_compared=*/by_fence);
   {
     const std::lock_guard lock(tracked.mutex);
     if (!is_last()) return;

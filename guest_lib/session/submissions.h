@@ -65,15 +65,16 @@ inline bool IsWatched() {
 inline std::atomic<bool> under_way{true};
 
 // What the pages do where work begins and ends. Set by pager.cc while the library is loaded; called only
-// during a watch, by any thread. The caller may hold any lock but the one in submissions.cc: the thread that
-// serves the pages takes none of this library's.
+// during a watch, by any thread. The caller may hold any lock but the one in submissions.cc and Lock::kComparedBytes,
+// the only one of this library's that the thread that serves the pages takes. No holder of that one touches a watched page.
 struct ManagedPages {
   // Gives all pages back: everything that the program wrote goes to the driver, and the program will see what
   // the device writes from now on.
   void (*give_back)() = nullptr;
-  // The same, but for memory that only the program has used yet. `work_ended`: the program is about to learn that work has ended, and
-  // sees what that has written to bytes that are compared (guest_lib/managed/compared_bytes.h).
-  void (*exchange)(bool work_ended) = nullptr;
+  // The same, but for memory that only the program has used yet. `read_compared`: the program also gets what the device has changed of
+  // compared bytes (guest_lib/managed/compared_bytes.h), because it is about to learn that work has ended, or a function of its own runs
+  // behind that work.
+  void (*exchange)(bool read_compared) = nullptr;
   // To be called after everything was waited for: makes variables accessible again.
   void (*restore)() = nullptr;
   // Whether the address lies in an allocation of migrating memory. Also without a watch.

@@ -37,7 +37,7 @@ TEST_F(DeviceTest, CountAndHandles) {
   EXPECT_EQ(cuDeviceGetCount(nullptr), CUDA_ERROR_INVALID_VALUE);
 }
 
-// What a device does with host memory: over TCP there are no pools of such.
+// What a device does with host memory: over TCP there are no memory pools on the host.
 constexpr CUdevice_attribute kOfSharedMemory[] = {CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED,
                                                   CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED};
 

@@ -66,7 +66,6 @@ TEST_F(PointerTest, PinnedMemory) {
 // Every attribute of memory that the program and the device share: at its beginning, inside and at its last
 // byte, with addresses as distances and handles as whether there is one.
 TEST_F(PointerTest, EveryAttributeOfHostMemory) {
-  NEEDS_SHARED_MEMORY();
   constexpr size_t kBytes = 3 << 20;
   const auto say = [this](const std::string& what, CUdeviceptr base, CUdeviceptr address) {
     for (int attribute = 1; attribute <= CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE; ++attribute) {

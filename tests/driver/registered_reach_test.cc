@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstring>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -21,37 +22,39 @@ constexpr size_t kPage = 4096;
 
 class RegisteredReachTest : public DriverTest {
  protected:
+  void Launch(const char* name, uint32_t blocks, uint32_t threads, CUstream stream, void** parameters) {
+    OK(cuLaunchKernel(Kernel(name), blocks, 1, 1, threads, 1, 1, 0, stream, parameters, nullptr));
+  }
   void Add(uint32_t* values, uint32_t count, uint32_t value, CUstream stream = nullptr) {
     auto device = reinterpret_cast<CUdeviceptr>(values);
     void* parameters[] = {&device, &count, &value};
-    OK(cuLaunchKernel(Kernel("add"), (count + 255) / 256, 1, 1, 256, 1, 1, 0, stream, parameters, nullptr));
+    Launch("add", (count + 255) / 256, 256, stream, parameters);
   }
   void Store(volatile uint32_t* at, uint32_t value, CUstream stream = nullptr) {
     auto device = reinterpret_cast<CUdeviceptr>(at);
     void* parameters[] = {&device, &value};
-    OK(cuLaunchKernel(Kernel("store"), 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr));
+    Launch("store", 1, 1, stream, parameters);
   }
   void Spin(volatile uint32_t* flag, CUstream stream) {
     auto device = reinterpret_cast<CUdeviceptr>(flag);
     void* parameters[] = {&device};
-    OK(cuLaunchKernel(Kernel("spin"), 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr));
+    Launch("spin", 1, 1, stream, parameters);
   }
 };
 
-// Memory of a test's own, of which parts are registered.
-struct Words {
-  explicit Words(size_t count) : values(count) {
-    for (size_t i = 0; i < count; ++i) values[i] = static_cast<uint32_t>(i);
-  }
-  std::vector<uint32_t> values;
-};
+// Memory of a test's own, parts of which are registered; each word holds its index.
+std::vector<uint32_t> Words(size_t count) {
+  std::vector<uint32_t> words(count);
+  std::iota(words.begin(), words.end(), 0u);
+  return words;
+}
 
 TEST_F(RegisteredReachTest, EveryBeginAndSize) {
-  Words words(60'000);
+  std::vector<uint32_t> words = Words(60'000);
   for (const uint32_t count : {1u, 2u, 3u, 100u, 1023u, 1024u, 1025u, 3000u, 4096u, 4500u, 20'000u}) {
     for (const size_t first : {1u, 2u, 1000u, 1023u, 1024u, 1025u, 9000u}) {
-      uint32_t* begin = words.values.data() + first;
-      const std::vector<uint32_t> before = words.values;
+      uint32_t* begin = words.data() + first;
+      const std::vector<uint32_t> before = words;
       OK(cuMemHostRegister(begin, count * 4, CU_MEMHOSTREGISTER_DEVICEMAP));
       Add(begin, count, 1);
       OK(cuStreamSynchronize(nullptr));
@@ -68,16 +71,16 @@ TEST_F(RegisteredReachTest, EveryBeginAndSize) {
         ASSERT_EQ(begin[i], before[first + i] + 1111) << count << " at " << first << ": " << i;
       EXPECT_EQ(begin[-1], 77u);
       EXPECT_EQ(begin[count], before[first + count]);
-      words.values = before;
+      words = before;
     }
   }
 }
 
-// In the middle of whole pages, and where others' bytes are on the page.
+// In a small registration, which is compared, and in a large one: at its ends, which are compared, and in the middle, whose pages are watched.
 TEST_F(RegisteredReachTest, KernelsAndTheProgramPollEachOthersWords) {
   for (const size_t count : {2u, 50'000u}) {
-    Words words(60'000);
-    uint32_t* begin = words.values.data() + 3;
+    std::vector<uint32_t> words = Words(60'000);
+    uint32_t* begin = words.data() + 3;
     OK(cuMemHostRegister(begin, count * 4, 0));
     for (const size_t at : {size_t{0}, count / 2, count - 1}) {
       volatile uint32_t* word = begin + at;
@@ -100,10 +103,10 @@ TEST_F(RegisteredReachTest, KernelsAndTheProgramPollEachOthersWords) {
 
 // Also pinned memory: no call but these names it.
 TEST_F(RegisteredReachTest, StreamsWaitForAndWriteItsWords) {
-  Words words(10'000);
+  std::vector<uint32_t> words = Words(10'000);
   void* pinned = nullptr;
   OK(cuMemHostAlloc(&pinned, 160, 0));
-  uint32_t* registered = words.values.data() + 5;
+  uint32_t* registered = words.data() + 5;
   OK(cuMemHostRegister(registered, 40 * 4, 0));
   CUstream stream = nullptr;
   OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
@@ -127,8 +130,8 @@ TEST_F(RegisteredReachTest, StreamsWaitForAndWriteItsWords) {
 
 TEST_F(RegisteredReachTest, FillsAndCopies) {
   for (const uint32_t count : {500u, 100'000u}) {
-    Words words(110'000);
-    uint32_t* begin = words.values.data() + 7;
+    std::vector<uint32_t> words = Words(110'000);
+    uint32_t* begin = words.data() + 7;
     OK(cuMemHostRegister(begin, count * 4, 0));
     CUdeviceptr mapped = 0, device = 0;
     OK(cuMemHostGetDevicePointer(&mapped, begin, 0));
@@ -161,8 +164,8 @@ struct Seen {
 };
 
 TEST_F(RegisteredReachTest, AHostFunctionSeesAndWrites) {
-  Words words(100);
-  uint32_t* begin = words.values.data() + 1;
+  std::vector<uint32_t> words = Words(100);
+  uint32_t* begin = words.data() + 1;
   OK(cuMemHostRegister(begin, 40, 0));
   Seen seen{begin + 4, 0};
   Store(begin + 4, 55);
@@ -184,8 +187,8 @@ TEST_F(RegisteredReachTest, AHostFunctionSeesAndWrites) {
 // Another thread writes all the while on the pages where the range begins and ends.
 TEST_F(RegisteredReachTest, WhatOthersWriteBesideItStays) {
   for (const uint32_t count : {100u, 30'000u}) {
-    Words words(40'000);
-    uint32_t* begin = words.values.data() + 1024 + 9;
+    std::vector<uint32_t> words = Words(40'000);
+    uint32_t* begin = words.data() + 1024 + 9;
     volatile uint32_t* before = begin - 1;
     volatile uint32_t* after = begin + count;
     OK(cuMemHostRegister(begin, count * 4, 0));
@@ -213,8 +216,8 @@ TEST_F(RegisteredReachTest, WhatOthersWriteBesideItStays) {
 }
 
 TEST_F(RegisteredReachTest, AForkedChildHasWhatItHeld) {
-  Words words(40'000);
-  uint32_t* begin = words.values.data() + 11;
+  std::vector<uint32_t> words = Words(40'000);
+  uint32_t* begin = words.data() + 11;
   constexpr uint32_t kCount = 30'000;
   OK(cuMemHostRegister(begin, kCount * 4, 0));
   Add(begin, kCount, 1);
@@ -235,10 +238,10 @@ TEST_F(RegisteredReachTest, AForkedChildHasWhatItHeld) {
   for (uint32_t i = 0; i < kCount; ++i) ASSERT_EQ(begin[i], i + 13) << i;
 }
 
-// The kernel's own writes reach it like the program's, once no work is in flight.
+// What system calls write reaches the device like what the program writes, once no work is in flight.
 TEST_F(RegisteredReachTest, SystemCallsReadAndWriteIt) {
-  Words words(20'000);
-  uint32_t* begin = words.values.data() + 10;
+  std::vector<uint32_t> words = Words(20'000);
+  uint32_t* begin = words.data() + 10;
   constexpr uint32_t kCount = 16'000;
   OK(cuMemHostRegister(begin, kCount * 4, 0));
   Add(begin, kCount, 1);
@@ -286,8 +289,8 @@ TEST_F(RegisteredReachTest, MemoryThatWasUnmappedWithoutUnregistering) {
 }
 
 TEST_F(RegisteredReachTest, GraphsUseIt) {
-  Words words(20'000);
-  uint32_t* begin = words.values.data() + 2;
+  std::vector<uint32_t> words = Words(20'000);
+  uint32_t* begin = words.data() + 2;
   constexpr uint32_t kCount = 15'000;
   OK(cuMemHostRegister(begin, kCount * 4, 0));
   CUstream stream = nullptr;

@@ -35,7 +35,7 @@ struct WordsPage {
   uint32_t reached;  // by the worker: the step that it is at
   uint32_t ended;    // by the worker: it has said all, and lives
   uint64_t sent;     // packets, lines
-  uint64_t refused;  // by the kernel, to be sent again
+  uint64_t refused;  // by the worker: how often the kernel refused a packet, which was then sent again
 };
 
 }  // namespace causeway::test

@@ -6,7 +6,7 @@
 // an address itself: the block or module may end at any moment, and the address may then be the worker's. The
 // driver's typed copies look it up and refuse what is not wholly the driver's.
 //
-// Pinned memory of a guest that shares none is exchanged by the same messages. It is this process's own memory at
+// Pinned and registered memory of a guest that shares none is exchanged by the same messages. It is this process's own memory at
 // an address that stays the guest's (host_backend/worker/host_register/host_register.h), so the calling thread
 // copies it, and needs neither a stream nor a context.
 #include <cstring>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "guest_lib/host_register/stand_ins.h"
+#include "guest_lib/host_register/replaced_pages.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -15,8 +15,8 @@
 namespace causeway::guest {
 namespace {
 
-// Private memory in the place of the region's: the pages that wait at `aside`, or fresh ones if that is null.
-// False: there is none, and the region's pages stay, with the right bytes.
+// Private memory in the place of the file's pages: the pages that wait at `aside`, or fresh ones if that is null.
+// False: there is no memory, and the file's pages stay, with the right bytes.
 bool PutAnonymousBack(PageFile& file, const Mapping& mapping, PageRange own, std::byte* aside) {
   const uint64_t bytes = mapping.end - mapping.begin;
   if (aside != nullptr) StopWaiting(aside, bytes);
@@ -45,7 +45,7 @@ bool PutAnonymousBack(PageFile& file, const Mapping& mapping, PageRange own, std
 }
 
 // The bytes go into the file, then its mapping comes back.
-bool PutFileBack(const Mapping& mapping, PageRange own, const StandIn& run, std::byte* alias) {
+bool PutFileBack(const Mapping& mapping, PageRange own, const ReplacedRun& run, std::byte* alias) {
   const uint64_t bytes = mapping.end - mapping.begin;
   uint64_t done = 0;
   if ((run.protection & PROT_WRITE) != 0) {
@@ -56,8 +56,8 @@ bool PutFileBack(const Mapping& mapping, PageRange own, const StandIn& run, std:
   return mremap(alias, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) == at;
 }
 
-// Ordinary pages for those of the region's that the program has moved elsewhere (mremap, as realloc does).
-bool PutMovedBack(PageFile& file, uint64_t device, uint64_t inode, const StandIn& run) {
+// Ordinary pages for those of the file's that the program has moved elsewhere (mremap, as realloc does).
+bool PutMovedBack(PageFile& file, uint64_t device, uint64_t inode, const ReplacedRun& run) {
   constexpr uint64_t kAddressSpace = uint64_t{1} << 47;
   std::vector<Mapping> mappings;
   ReadMappings(0, kAddressSpace, &mappings);
@@ -77,9 +77,9 @@ bool PutMovedBack(PageFile& file, uint64_t device, uint64_t inode, const StandIn
   return all;
 }
 
-// Ordinary pages again, for those of [begin, end) that are still the region's: the program may have unmapped
+// Ordinary pages again, for those of [begin, end) that are still the file's: the program may have unmapped
 // its memory, moved it, or mapped something else there. False: some still are, and nobody else may have them.
-bool PutBack(PageFile& file, PageRange own, uint64_t begin, const StandIn& run) {
+bool PutBack(PageFile& file, PageRange own, uint64_t begin, const ReplacedRun& run) {
   uint64_t device = 0, inode = 0;
   std::vector<Mapping> mappings;
   bool all = file.FileIdentity(&device, &inode);
@@ -118,7 +118,7 @@ void WarnOfSharedMemory() {
 }
 
 // What replaces `mapping` a second time, if its pieces would stay several; null too if there is no room.
-std::byte* MapWhole(Replacement& job, const Mapping& mapping, uint64_t offset) {
+std::byte* MapWhole(ReplaceJob& job, const Mapping& mapping, uint64_t offset) {
   if (job.file.HasOrdinaryPages() || ExchangesAtOnce(mapping, job.own)) return nullptr;
   const uint64_t bytes = mapping.end - mapping.begin;
   std::byte* whole = ReserveLike(mapping.begin, bytes);
@@ -127,14 +127,14 @@ std::byte* MapWhole(Replacement& job, const Mapping& mapping, uint64_t offset) {
   return nullptr;
 }
 
-bool ReplaceMapping(Replacement& job, const Mapping& mapping) {
+bool ReplaceMapping(ReplaceJob& job, const Mapping& mapping) {
   const uint64_t bytes = mapping.end - mapping.begin;
-  StandIn run{bytes,
-              job.offset + (mapping.begin - job.pages.begin),
-              mapping.protection,
-              nullptr,
-              nullptr,
-              IsLocked(mapping)};
+  ReplacedRun run{bytes,
+                  job.offset + (mapping.begin - job.pages.begin),
+                  mapping.protection,
+                  nullptr,
+                  nullptr,
+                  IsLocked(mapping)};
   if (mapping.shared) {
     if ((mapping.protection & PROT_WRITE) != 0) WarnOfSharedMemory();
     void* alias = mremap(reinterpret_cast<void*>(mapping.begin), 0, bytes, MREMAP_MAYMOVE);
@@ -157,7 +157,7 @@ bool ReplaceMapping(Replacement& job, const Mapping& mapping) {
     return true;
   }
   if (run.aside != nullptr) DropAside(run.aside + done, bytes - done);
-  const StandIn replaced{done, run.offset, run.protection, run.alias, run.aside, run.locked};
+  const ReplacedRun replaced{done, run.offset, run.protection, run.alias, run.aside, run.locked};
   if (done != 0 && !PutBack(job.file, job.own, mapping.begin, replaced)) job.stuck = true;
   if (fresh != nullptr) munmap(fresh + done, bytes - done);
   if (run.alias != nullptr) munmap(run.alias + done, bytes - done);
@@ -167,14 +167,14 @@ bool ReplaceMapping(Replacement& job, const Mapping& mapping) {
 }  // namespace
 
 void PutAllBack(void* argument) {
-  auto& job = *static_cast<Return*>(argument);
+  auto& job = *static_cast<PutBackJob*>(argument);
   for (const auto& [begin, run] : job.runs) {
     job.back.push_back(PutBack(job.file, job.own, begin, run));
   }
 }
 
 void Replace(void* argument) {
-  auto& job = *static_cast<Replacement*>(argument);
+  auto& job = *static_cast<ReplaceJob*>(argument);
   for (const Mapping& mapping : job.mappings) {
     if (ReplaceMapping(job, mapping)) continue;
     for (const auto& [begin, run] : job.made) {

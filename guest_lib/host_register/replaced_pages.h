@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pages of a file that stand in for a program's own: they lie at the same address and have the same bytes, and the host has them too, or
-// gets their bytes. They replace the program's pages when its memory is registered, and ordinary pages come back when it no longer is
-// (docs/registered_memory.md).
+// A program's own pages are replaced by pages of a file, which lie at the same address and have the same bytes, and which the host has too
+// or whose bytes it gets. That is done when memory is registered, or over TCP when the device first reaches it; ordinary pages come back when
+// the registration ends (docs/registered_memory.md).
 //
 // One thread at a time calls these functions, with Lock::kRegistrations. Replace and PutAllBack are meant for AwayFrom
-// (guest_lib/host_register/away_from.h), as the pages may be those of the caller's own stack.
+// (guest_lib/host_register/away_from.h), since the pages may be those of the caller's own stack.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -18,8 +18,8 @@
 
 namespace causeway::guest {
 
-// A run of pages of this process that pages of the file stand in for.
-struct StandIn {
+// A run of pages of this process in whose place pages of the file are.
+struct ReplacedRun {
   uint64_t bytes;
   uint64_t offset;  // in the file
   int protection;
@@ -28,34 +28,35 @@ struct StandIn {
   bool locked = false;         // the program will not have them swapped
 };
 
-// The pages on which a registered range alone has bytes. On the page before these and on the one after them others have some.
+// The pages on which a registered range alone has bytes. On the page before these and on the one after them others have some. Empty, with
+// `begin` perhaps behind `end`, where there is none: bytes() must not be asked then.
 inline PageRange WholePages(const HostAllocation& range) {
   return {PageCeiling(range.address), PageFloor(range.address + range.bytes)};
 }
 
 // Replaces what is mapped at `pages` by the file's pages from `offset` on. What it could not finish it puts back.
-struct Replacement {
+struct ReplaceJob {
   PageFile& file;
   PageRange pages;
   PageRange own;  // those on which the registered range alone has bytes
   uint64_t offset;
   bool zeroed;  // the file's pages are
   std::vector<Mapping> mappings;
-  std::vector<std::pair<uint64_t, StandIn>> made = {};  // by the first page
+  std::vector<std::pair<uint64_t, ReplacedRun>> made = {};  // by the first page
   bool ok = false;
   bool stuck = false;  // pages of the file stay in the program's memory
 };
-void Replace(void* replacement);
+void Replace(void* replace_job);
 
-// Ordinary pages in the place of stand-ins again, for those that are still there: the program may have unmapped its memory, moved it, or
-// mapped something else.
-struct Return {
+// Puts ordinary pages in the place of the file's again, for those of the file's that are still there: the program may have unmapped its
+// memory, moved it, or mapped something else.
+struct PutBackJob {
   PageFile& file;
   PageRange own;
-  std::vector<std::pair<uint64_t, StandIn>> runs;
-  std::vector<bool> back =
-      {};  // of each run; false: some of the file's pages are still the program's, and nobody else may have them
+  std::vector<std::pair<uint64_t, ReplacedRun>> runs;
+  // Of each run. False: some of the file's pages are still the program's, and nobody else may have them.
+  std::vector<bool> back = {};
 };
-void PutAllBack(void* return_);
+void PutAllBack(void* put_back_job);
 
 }  // namespace causeway::guest
