@@ -22,7 +22,6 @@
 #include "guest_lib/host_register/page_exchange.h"
 #include "guest_lib/host_register/page_reserve.h"
 #include "guest_lib/host_register/pages_aside.h"
-#include "guest_lib/host_register/pinned_reach.h"
 #include "guest_lib/host_register/register_messages.h"
 #include "guest_lib/host_register/replaced_pages.h"
 #include "guest_lib/managed/compared_bytes.h"
@@ -174,18 +173,37 @@ void PutBackRuns(PutBackJob& job, PageRange pages) {
   if (!AwayFrom(pages.begin, pages.end, PutAllBack, &job)) job.back.assign(job.runs.size(), false);
 }
 
+// Frees pages that replace none, or no longer do: the region's, or the memory file's where no memory is shared.
+void FreePages(uint64_t offset, uint64_t bytes) {
+  Session& session = Session::Made();
+  if (session.transport().shares_memory()) {
+    registry.pages.Free(session.connection(), offset, bytes);
+  } else {
+    FreePrivatePages(offset, bytes);
+  }
+}
+
 // The host has none of the runs' pages any more.
 void FreeRuns(const PutBackJob& job) {
   for (size_t i = 0; i < job.runs.size(); ++i) {
     const auto& [begin, run] = job.runs[i];
-    if (!job.back[i]) {
+    if (job.back[i]) {
+      FreePages(run.offset, run.bytes);
+    } else {
       Complain("no memory for " + std::to_string(run.bytes) +
                " bytes that are registered no longer: they stay in pages that had replaced them");
-    } else if (Session::Made().transport().shares_memory()) {
-      registry.pages.Free(Session::Made().connection(), run.offset, run.bytes);
-    } else {
-      FreePrivatePages(run.offset, run.bytes);
     }
+  }
+}
+
+// Puts the program's own pages back after a replacement that is not to stay, and frees those that had replaced them.
+void Undo(ReplaceJob& job) {
+  if (!job.made.empty()) {
+    PutBackJob back{job.file, job.own, std::move(job.made)};
+    PutBackRuns(back, job.pages);
+    FreeRuns(back);
+  } else if (job.pages.bytes() != 0 && !job.stuck) {
+    FreePages(job.offset, job.pages.bytes());
   }
 }
 
@@ -202,9 +220,9 @@ void WakeRuns(const HostAllocation& range) {
 }
 
 // The pages of a range on their way back.
-PutBackJob ReturnOf(const HostAllocation& range, PageRange pages) {
-  PutBackJob job{Session::Made().connection(), WholePages(range), {}};
-  if (pages.bytes() != 0) job.runs = TakeRuns(pages);
+PutBackJob PutBackOf(PageFile& file, const HostAllocation& range, PageRange pages) {
+  PutBackJob job{file, WholePages(range), {}};
+  if (pages.begin < pages.end) job.runs = TakeRuns(pages);
   return job;
 }
 
@@ -240,13 +258,7 @@ CUresult RegisterInPlace(HostAllocation* range, const std::vector<Mapping>& mapp
              " cannot be replaced: they stay unregistered");
     SendUnregister(range->address, [] {});
   }
-  if (!job.made.empty()) {
-    PutBackJob back{connection, WholePages(*range), std::move(job.made)};
-    PutBackRuns(back, pages);
-    FreeRuns(back);
-  } else if (pages.bytes() != 0 && !job.stuck) {
-    registry.pages.Free(connection, offset, pages.bytes());
-  }
+  Undo(job);
   return result != CUDA_SUCCESS ? result : CUDA_ERROR_OPERATING_SYSTEM;
 }
 
@@ -274,13 +286,7 @@ CUresult ExchangeWithHost(const HostAllocation& range, const std::vector<Mapping
     for (const auto& [begin, run] : job.made) registry.runs[begin] = run;
     return CUDA_SUCCESS;
   }
-  if (!job.made.empty()) {
-    PutBackJob back{PrivatePages(), pages, std::move(job.made)};
-    PutBackRuns(back, pages);
-    FreeRuns(back);
-  } else if (!job.stuck) {
-    FreePrivatePages(offset, pages.bytes());
-  }
+  Undo(job);
   return result;
 }
 
@@ -288,35 +294,27 @@ CUresult Reach(const HostAllocation& range) {
   if (!AwaitPrivateHostLoans(range.address)) return CUDA_ERROR_NOT_READY;
   std::vector<Mapping> mappings;
   if (Examine(range, &mappings) != CUDA_SUCCESS || !CanBeReached(mappings)) return CUDA_ERROR_NOT_SUPPORTED;
-  const InContext context(range.context);
-  const RelaxedCaptures relaxed;  // the driver registers memory, beside whatever is captured
-  const RegisterBody body{range.address, range.bytes, 0, range.flags, 1};
-  PendingRegistration registration(body);
-  uint64_t device_address = 0;
-  if (const CUresult result = registration.Finish(&device_address)) return result;
-  const CUresult result =
-      device_address == range.address ? ExchangeWithHost(range, mappings) : CUDA_ERROR_NOT_SUPPORTED;
-  if (result != CUDA_SUCCESS) SendUnregister(range.address, [] {});
-  return result;
+  const RegisterBody body{
+      .address = range.address, .bytes = range.bytes, .offset = 0, .flags = range.flags, .writable = 1};
+  return RegisterOnHost(range.context, body, [&] { return ExchangeWithHost(range, mappings); });
 }
 
-// The caller has waited for the device.
-CUresult UnregisterOwn(const HostAllocation& range) {
+// Ends the exchange and the host's registration, if the device reaches the range, and gives the program ordinary pages. The caller has
+// waited for the device. Whatever the host answers, it shares none of these pages, so the program's side is done in any case.
+void Leave(const HostAllocation& range) {
   PrivateHost block;
   const bool reached =
       FindPrivateHost(range.address, &block) && block.reached && block.host.device_address != 0;
   RemovePrivateRegistered(range.address);
-  if (!reached) return CUDA_SUCCESS;
+  if (!reached) return;
   const InContext context(range.context);
   ForgetMigrating(range.address);
   SendUnregister(range.address, [] {});
   const PageRange pages = WholePages(range);
-  PutBackJob back{PrivatePages(), pages, {}};
-  if (pages.begin < pages.end) back.runs = TakeRuns(pages);
-  if (back.runs.empty()) return CUDA_SUCCESS;
+  PutBackJob back = PutBackOf(PrivatePages(), range, pages);
+  if (back.runs.empty()) return;
   PutBackRuns(back, pages);
   FreeRuns(back);
-  return CUDA_SUCCESS;
 }
 
 // Memory that CUDA itself has given to the program.
@@ -365,7 +363,9 @@ CUresult UnregisterInPlace(const HostAllocation& range) {
   const PageRange pages = OwnPages(registry.ranges, range.address, range.bytes);
   const bool done = AwaitDevice(range);
   std::optional<PutBackJob> back;
-  const auto put_back = [&] { PutBackRuns(back.emplace(ReturnOf(range, pages)), pages); };
+  const auto put_back = [&] {
+    PutBackRuns(back.emplace(PutBackOf(Session::Made().connection(), range, pages)), pages);
+  };
   const CUresult result = SendUnregister(range.address, [&] { done ? put_back() : WakeRuns(range); });
   // The host has the region's pages still: if they went out of use meanwhile, nobody else gets them.
   if (result != CUDA_SUCCESS) return result;
@@ -389,9 +389,13 @@ CUresult Unregister(uint64_t address) {
     return is_inside ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   }
   const HostAllocation range = found->second;
-  const CUresult result = shares ? UnregisterInPlace(range) : UnregisterOwn(range);
-  if (result == CUDA_SUCCESS) ForgetRange(address);
-  return result;
+  if (!shares) {
+    Leave(range);
+  } else if (const CUresult result = UnregisterInPlace(range)) {
+    return result;
+  }
+  ForgetRange(address);
+  return CUDA_SUCCESS;
 }
 
 }  // namespace

@@ -26,21 +26,13 @@ Mutex<Lock::kPinnedReach> mutex;
 CUresult Reach(const PrivateHost& block) {
   if (block.file < 0) return CUDA_ERROR_NOT_SUPPORTED;
   if (!AwaitPrivateHostLoans(block.host.address)) return CUDA_ERROR_NOT_READY;
-  const InContext context(block.host.context);
-  const RelaxedCaptures relaxed;  // the driver registers memory, beside whatever is captured
   const RegisterBody body{.address = block.host.address,
                           .bytes = block.reserved,
                           .offset = 0,
                           .flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP,
                           .writable = 1};
-  PendingRegistration registration(body);
-  uint64_t device_address = 0;
-  if (const CUresult result = registration.Finish(&device_address)) return result;
-  const CUresult result = device_address == block.host.address
-                              ? AddPinned(block.host, block.reserved, block.file, block.offset)
-                              : CUDA_ERROR_NOT_SUPPORTED;
-  if (result != CUDA_SUCCESS) SendUnregister(block.host.address, [] {});
-  return result;
+  return RegisterOnHost(block.host.context, body,
+                        [&] { return AddPinned(block.host, block.reserved, block.file, block.offset); });
 }
 
 // Notes that the device is to reach the block no longer, so that no thread registers it again. True: it was registered, and the caller
@@ -69,13 +61,6 @@ void Leave(const PrivateHost& block) {
 }
 
 }  // namespace
-
-InContext::InContext(Object* context) {
-  ThisThread().contexts.push_back(context);
-}
-InContext::~InContext() {
-  ThisThread().contexts.pop_back();
-}
 
 CUresult ReachPinned(uint64_t address) {
   PrivateHost block;

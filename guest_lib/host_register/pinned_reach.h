@@ -18,22 +18,6 @@ namespace causeway::guest {
 
 struct Object;
 
-// While an object of this class lives, the calling thread's current context is the one that a block belongs to, whichever was
-// before, because the host ties a registration to the context in which it was made.
-class InContext {
- public:
-  explicit InContext(Object* context);
-  ~InContext();
-  InContext(const InContext&) = delete;
-  InContext& operator=(const InContext&) = delete;
-};
-
-// Whether a later try may succeed: memory may be freed meanwhile, or a copy end. Any other error stays, so that a program does not
-// pay for a new try with each launch.
-inline bool MayComeRight(CUresult result) {
-  return result == CUDA_ERROR_OUT_OF_MEMORY || result == CUDA_ERROR_NOT_READY;
-}
-
 // These send messages and wait for the answers; any thread, without a lock of this library's held.
 
 // Lets the device reach the block that holds the address, or ends there, pinned or registered; there need not be one. CUDA_ERROR_NOT_SUPPORTED: the

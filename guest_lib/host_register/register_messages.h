@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two messages about registered memory. While the host does its part, the guest does its own.
+// The two messages about memory that the host registers at the guest's address. While the host does its part, the guest does its own.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
 #include <cstdint>
 
+#include "guest_lib/session/captures.h"
+#include "guest_lib/session/context.h"
 #include "guest_lib/stream/remote.h"
 #include "ivshmem_ring/messages/registration.h"
 
 namespace causeway::guest {
 
-// Asks the host to map and register the region's pages. Between construction and Finish, which waits for the
+// Asks the host to map and register pages: the region's, or where no memory is shared pages of its own, which are zero. Between construction and Finish, which waits for the
 // answer, the guest copies the bytes into those pages. An object belongs to one thread and has its channel.
 class PendingRegistration {
  public:
@@ -44,6 +46,36 @@ CUresult SendUnregister(uint64_t address, Work meanwhile) {
   meanwhile();
   Reader reply;
   return lease.Await(&reply);
+}
+
+// While an object of this class lives, the calling thread's current context is the one that memory belongs to, whichever was
+// before, because the host ties a registration to the context in which it was made.
+class InContext {
+ public:
+  explicit InContext(Object* context) { ThisThread().contexts.push_back(context); }
+  ~InContext() { ThisThread().contexts.pop_back(); }
+  InContext(const InContext&) = delete;
+  InContext& operator=(const InContext&) = delete;
+};
+
+// Where no memory is shared: has the host register the range in that context, and calls `exchange` to begin the exchange of its bytes.
+// When either fails, nothing stays registered. CUDA_ERROR_NOT_SUPPORTED also where the device has another address for it.
+template <typename Exchange>
+CUresult RegisterOnHost(Object* owner, const RegisterBody& body, Exchange exchange) {
+  const InContext context(owner);
+  const RelaxedCaptures relaxed;  // the driver registers memory, beside whatever is captured
+  PendingRegistration registration(body);
+  uint64_t device_address = 0;
+  if (const CUresult result = registration.Finish(&device_address)) return result;
+  const CUresult result = device_address == body.address ? exchange() : CUDA_ERROR_NOT_SUPPORTED;
+  if (result != CUDA_SUCCESS) SendUnregister(body.address, [] {});
+  return result;
+}
+
+// Whether a later try may succeed: memory may be freed meanwhile, or a copy end. Any other error stays, so that a program does not
+// pay for a new try with each launch.
+inline bool MayComeRight(CUresult result) {
+  return result == CUDA_ERROR_OUT_OF_MEMORY || result == CUDA_ERROR_NOT_READY;
 }
 
 }  // namespace causeway::guest
