@@ -12,9 +12,14 @@
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 namespace causeway::guest::callbacks {
+
+// How many functions a stream may come to: those for which one waits, and those that launches of graphs run.
+inline std::atomic<size_t> in_streams{0};
 
 enum class Kind {
   kOnce,      // runs once and is then forgotten: destructors of user objects

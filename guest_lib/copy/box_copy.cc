@@ -177,6 +177,9 @@ CUresult CopyBox(CUDA_MEMCPY3D box, CUstream stream, CopyForm form, CUcontext so
   if (from.type == CU_MEMORYTYPE_HOST && to.type == CU_MEMORYTYPE_HOST && (from.pageable || to.pageable))
     return CopyHostToHost(box, from, to, stream);
   const Way way{stream, form, source, destination};
+  if (from.pageable) {
+    if (const CUresult result = AwaitFunctionsBefore(stream, form, from.address)) return result;
+  }
   if (from.pageable) return CopyThroughBulk(box, from, true, way);
   if (to.pageable) return CopyThroughBulk(box, to, false, way);
   return Send(box, way, from_known && to_known);

@@ -7,6 +7,8 @@
 
 #include <cstring>
 
+#include "guest_lib/addresses/private_host.h"
+#include "guest_lib/callbacks/callbacks.h"
 #include "guest_lib/graph/graph_copy.h"
 #include "guest_lib/memory/memory.h"
 #include "guest_lib/session/captures.h"
@@ -186,7 +188,11 @@ CUresult CopyLinear(CUdeviceptr device, const void* host, uint64_t bytes, CUstre
   }
   const LinearCopy copy{device,   static_cast<std::byte*>(const_cast<void*>(host)), bytes, stream, form,
                         to_device};
-  if (kind != PointerKind::kPinned) return CopyPageable(copy, known);
+  if (kind != PointerKind::kPinned) {
+    if (const CUresult result = to_device ? AwaitFunctionsBefore(stream, form, address) : CUDA_SUCCESS)
+      return result;
+    return CopyPageable(copy, known);
+  }
   if (const CUresult result = CheckDeviceRange(address, bytes, &pinned_known))
     return AnswerCopy(result, stream, form);
   const CUresult result = Pinned(copy, known && pinned_known);
@@ -195,6 +201,14 @@ CUresult CopyLinear(CUdeviceptr device, const void* host, uint64_t bytes, CUstre
 }
 
 }  // namespace
+
+CUresult AwaitFunctionsBefore(CUstream stream, CopyForm form, uint64_t source) {
+  HostAllocation known;
+  if (form != CopyForm::kAsynchronous || callbacks::in_streams.load() == 0 ||
+      !FindPrivateHost(source, &known))
+    return CUDA_SUCCESS;
+  return AwaitCopied(stream);
+}
 
 CUresult CopyOnDevice(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {
   const WithContextOf scope(stream);

@@ -89,7 +89,7 @@ CUresult PerThreadForm(const char* name, Function* function) {
 
 // What the stream did before is visible in pinned memory; what comes after it waits for the function.
 TEST_F(CallbackTest, TheStreamWaitsForTheFunction) {
-  NEEDS_SHARED_MEMORY();
+  NEEDS_SHARED_MEMORY();  // otherwise the copy is the one that waits
   uint32_t* pinned = nullptr;
   OK(cuMemAllocHost(reinterpret_cast<void**>(&pinned), 64));
   *pinned = 0;
@@ -116,6 +116,51 @@ TEST_F(CallbackTest, TheStreamWaitsForTheFunction) {
   OK(cuMemcpyDtoH(&result, data_, 4));
   EXPECT_EQ(result, 9u);
   OK(cuMemFreeHost(pinned));
+}
+
+// A copy reads what a function before it in the stream has written.
+TEST_F(CallbackTest, TheFunctionWritesWhatTheNextCopyReads) {
+  constexpr size_t kBytes = 64 << 10;
+  CUdeviceptr device = 0;
+  OK(cuMemAlloc(&device, kBytes));
+  void* pinned = nullptr;
+  OK(cuMemHostAlloc(&pinned, kBytes, 0));
+  std::vector<char> registered(kBytes);
+  OK(cuMemHostRegister(registered.data(), kBytes, 0));
+  const auto write = [](void* user) {
+    std::this_thread::sleep_for(20ms);
+    std::memset(user, 1 + *static_cast<char*>(user), kBytes);
+  };
+  for (char* memory : {static_cast<char*>(pinned), registered.data()}) {
+    std::memset(memory, 1, kBytes);
+    std::vector<char> copied(kBytes);
+    for (const size_t bytes : {size_t{4}, size_t{9000}, kBytes}) {
+      OK(cuLaunchHostFunc(stream_, write, memory));
+      OK(cuMemcpyHtoDAsync(device, memory, bytes, stream_));
+      OK(cuMemcpyDtoHAsync(copied.data(), device, bytes, stream_));
+      OK(cuStreamSynchronize(stream_));
+      EXPECT_EQ(copied[0], memory[0]);
+      EXPECT_EQ(copied[bytes - 1], memory[bytes - 1]);
+    }
+    OK(cuLaunchHostFunc(stream_, write, memory));
+    CUDA_MEMCPY2D box{};
+    box.srcMemoryType = CU_MEMORYTYPE_HOST;
+    box.srcHost = memory;
+    box.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+    box.dstDevice = device;
+    box.srcPitch = box.dstPitch = 256;
+    box.WidthInBytes = 200;
+    box.Height = 100;
+    OK(cuMemcpy2DAsync(&box, stream_));
+    OK(cuMemcpyDtoHAsync(copied.data(), device, kBytes, stream_));
+    OK(cuStreamSynchronize(stream_));
+    EXPECT_EQ(memory[0], 5);
+    EXPECT_EQ(copied[0], 5);
+    EXPECT_EQ(copied[99 * 256 + 199], 5);
+  }
+  OK(cuMemHostUnregister(registered.data()));
+  OK(cuMemFreeHost(pinned));
+  OK(cuMemFree(device));
 }
 
 TEST_F(CallbackTest, LaunchReturnsWhileTheStreamIsBusy) {

@@ -31,8 +31,8 @@ inline bool OnSoftwareGpu() {
 #define NEEDS_HARDWARE(what) \
   if (::causeway::driver_test::OnSoftwareGpu()) GTEST_SKIP() << "the software GPU lacks " what
 
-// Over TCP, encrypted or not, copies from and to pinned or registered memory that the device does not reach are done when the call
-// returns.
+// Over TCP, encrypted or not, copies to pinned or registered memory that the device does not reach are done when the call returns,
+// and copies from it have read the bytes by then.
 inline bool SharesMemory() {
   const char* way = std::getenv("CAUSEWAY");
   return way == nullptr ||
