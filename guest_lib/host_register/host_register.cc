@@ -473,7 +473,12 @@ CUresult cuMemHostRegister_v2(void* start, size_t bytes, unsigned int flags) {
   if (IsDeviceAddress(address)) return CUDA_ERROR_INVALID_VALUE;
   static const int at_fork = pthread_atfork(BeforeFork, AfterForkInParent, AfterForkInChild);
   (void)at_fork;
-  return Register(address, bytes, flags);
+  const CUresult result = Register(address, bytes, flags);
+  // As in cuMemHostAlloc: a kernel may find its address in memory.
+  if (result == CUDA_SUCCESS && (flags & CU_MEMHOSTREGISTER_DEVICEMAP) != 0 &&
+      !Session::Made().transport().shares_memory())
+    ReachRegistered(address);
+  return result;
 }
 
 CUresult cuMemHostUnregister(void* start) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lets the device reach pinned memory where the session shares none (TCP). Most of such memory is only ever copied
 // from and to, which needs no address on the device, so a block stays this process's own until the program first
-// names it as the device's: it asks for the device's address, gives it to a kernel or a graph, or fills it. Then
+// names it as the device's: it makes it with the flag DEVICEMAP, asks for the device's address, gives it to a kernel or a graph, or fills it. Then
 // the host gets pages at the same address, and bytes are exchanged as those of managed memory are
 // (guest_lib/managed/pager.h): before work starts and when the program looks at them afterwards. Registered memory comes into the
 // device's reach in the same way (ReachRegistered in host_register.h). Pages of a memory file then replace those on which it alone has bytes,

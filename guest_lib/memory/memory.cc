@@ -397,9 +397,13 @@ CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned int flags) {
   if (address == nullptr || (flags & ~kKnown) != 0) return CUDA_ERROR_INVALID_VALUE;
   *address = nullptr;
   if (bytes == 0) return CUDA_SUCCESS;
-  if (!session.transport().shares_memory())
-    return AllocatePrivateHost(address, bytes, CurrentContextObject(), flags);
-  return session.memory().Allocate(bytes, HostKind::kPinned, flags, address);
+  if (session.transport().shares_memory())
+    return session.memory().Allocate(bytes, HostKind::kPinned, flags, address);
+  const CUresult result = AllocatePrivateHost(address, bytes, CurrentContextObject(), flags);
+  // A kernel may find its address in memory. Where the device cannot reach it, the program is told when it names it.
+  if (result == CUDA_SUCCESS && (flags & CU_MEMHOSTALLOC_DEVICEMAP) != 0)
+    ReachPinned(reinterpret_cast<uint64_t>(*address));
+  return result;
 }
 
 CUresult cuMemAllocHost_v2(void** address, size_t bytes) {

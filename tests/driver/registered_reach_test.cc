@@ -128,6 +128,48 @@ TEST_F(RegisteredReachTest, StreamsWaitForAndWriteItsWords) {
   OK(cuMemFreeHost(pinned));
 }
 
+// store_at(place, value): **place = value
+constexpr char kStoreAt[] = R"(
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry store_at(.param .u64 place, .param .u32 value)
+{
+  .reg .b32 %r<2>; .reg .b64 %rd<3>;
+  ld.param.u64 %rd1, [place];
+  ld.param.u32 %r1, [value];
+  ld.global.u64 %rd2, [%rd1];
+  st.global.u32 [%rd2], %r1;
+  ret;
+}
+)";
+
+// Memory that was made for the device is reached by kernels that find its address in memory.
+TEST_F(RegisteredReachTest, AnAddressInMemory) {
+  CUmodule module = nullptr;
+  CUfunction store_at = nullptr;
+  OK(cuModuleLoadData(&module, kStoreAt));
+  OK(cuModuleGetFunction(&store_at, module, "store_at"));
+  CUdeviceptr place = 0;
+  OK(cuMemAlloc(&place, 8));
+  void* pinned = nullptr;
+  OK(cuMemHostAlloc(&pinned, 4000, CU_MEMHOSTALLOC_DEVICEMAP));
+  std::vector<uint32_t> words = Words(40'000);
+  OK(cuMemHostRegister(words.data() + 9, 30'000 * 4, CU_MEMHOSTREGISTER_DEVICEMAP));
+  for (uint32_t* word : {static_cast<uint32_t*>(pinned) + 5, words.data() + 9, words.data() + 20'000}) {
+    OK(cuMemcpyHtoD(place, &word, sizeof word));
+    uint32_t value = 123;
+    void* parameters[] = {&place, &value};
+    OK(cuLaunchKernel(store_at, 1, 1, 1, 1, 1, 1, 0, nullptr, parameters, nullptr));
+    OK(cuStreamSynchronize(nullptr));
+    EXPECT_EQ(*word, 123u);
+  }
+  OK(cuMemHostUnregister(words.data() + 9));
+  OK(cuMemFreeHost(pinned));
+  OK(cuMemFree(place));
+  OK(cuModuleUnload(module));
+}
+
 TEST_F(RegisteredReachTest, FillsAndCopies) {
   for (const uint32_t count : {500u, 100'000u}) {
     std::vector<uint32_t> words = Words(110'000);
