@@ -222,21 +222,45 @@ bool SetPrivateHostSyncMemops(uint64_t address, bool value) {
   return found != nullptr;
 }
 
-void NotePrivateHostReached(uint64_t address, uint64_t device_address) {
+void NotePrivateHostReached(uint64_t address, uint64_t device_address, Object* context) {
   const std::lock_guard lock(mutex);
   PrivateHost* found = Find(address);
   if (found == nullptr) return;
   found->host.device_address = device_address;
+  found->reached_in = context;
   NoteReached(found);
 }
 
-std::vector<PrivateHost> PrivateHostOf(const Object* context) {
+void NotePrivateHostLeft(uint64_t address) {
+  const std::lock_guard lock(mutex);
+  PrivateHost* found = Find(address);
+  if (found == nullptr || !found->reached) return;
+  found->host.device_address = found->host.address;
+  found->reached_in = nullptr;
+  found->reached = found->closed = false;
+  unreached_blocks.fetch_add(1, std::memory_order_relaxed);
+}
+
+namespace {
+
+template <class Match>
+std::vector<PrivateHost> BlocksThat(Match match) {
   std::vector<PrivateHost> all;
   const std::lock_guard lock(mutex);
   for (const auto& [address, block] : blocks) {
-    if (block.host.context == context && block.host.kind != HostKind::kRegistered) all.push_back(block);
+    if (block.host.kind != HostKind::kRegistered && match(block)) all.push_back(block);
   }
   return all;
+}
+
+}  // namespace
+
+std::vector<PrivateHost> PrivateHostOf(const Object* context) {
+  return BlocksThat([context](const PrivateHost& block) { return block.host.context == context; });
+}
+
+std::vector<PrivateHost> PrivateHostReachedIn(const Object* context) {
+  return BlocksThat([context](const PrivateHost& block) { return block.reached_in == context; });
 }
 
 bool AwaitPrivateHostLoans(uint64_t address) {

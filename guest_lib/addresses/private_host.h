@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pinned and registered memory for sessions that share no memory (TCP): ordinary memory of this process, which copies treat as
-// such. The pages of pinned memory lie in a memory file, so that they can be mapped a second time once the device is to reach a
+// Pinned memory, that of pools on the host, and registered memory, for sessions that share no memory (TCP): ordinary memory of this process, which copies treat as
+// such. The pages of the first two lie in a memory file, so that they can be mapped a second time once the device is to reach a
 // block (guest_lib/host_register/pinned_reach.h); whole pages of registered memory are replaced by pages of that file then,
 // unless the range is small (guest_lib/managed/compared_bytes.h). Any thread may call these functions; they send no messages.
 #pragma once
@@ -23,11 +23,12 @@ struct PrivateHost {
   uint64_t offset = 0;
   // The device reaches the block, or never will: it cannot, or the block is being freed.
   bool reached = false;
-  bool closed = false;  // AwaitPrivateHostLoans was called: there are no further loans
-  uint32_t lent = 0;    // how many PrivateHostLoan of it live
+  Object* reached_in = nullptr;  // the context in which the host has registered it
+  bool closed = false;           // AwaitPrivateHostLoans was called: there are no further loans
+  uint32_t lent = 0;             // how many PrivateHostLoan of it live
 };
 
-// Allocates a block that belongs to the context. `flags` are cuMemHostAlloc's; they are kept and have no effect here.
+// Allocates a block that belongs to the context, or with null to none. `flags` are cuMemHostAlloc's; they are kept and have no effect here.
 // CUDA_ERROR_OUT_OF_MEMORY: the kernel has no memory of that size.
 CUresult AllocatePrivateHost(void** address, uint64_t bytes, Object* context, uint32_t flags,
                              HostKind kind = HostKind::kPinned);
@@ -50,10 +51,14 @@ bool FindPrivateHost(uint64_t address, HostAllocation* allocation);
 bool FindPrivateHost(uint64_t address, PrivateHost* block, bool at_end = false);
 // Sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of what holds the address. False: there is no such memory.
 bool SetPrivateHostSyncMemops(uint64_t address, bool value);
-// Notes that the device reaches the block that begins there from now on, at `device_address`; 0: it cannot.
-void NotePrivateHostReached(uint64_t address, uint64_t device_address);
-// The blocks of pinned memory that belong to that context.
+// Notes that the device reaches the block that begins there from now on, at `device_address`, since the host has registered it in that
+// context; 0: it cannot.
+void NotePrivateHostReached(uint64_t address, uint64_t device_address, Object* context);
+// Notes that the device no longer reaches it, and may be let reach it again.
+void NotePrivateHostLeft(uint64_t address);
+// The blocks of pinned memory that belong to that context, and those that the host has registered in it.
 std::vector<PrivateHost> PrivateHostOf(const Object* context);
+std::vector<PrivateHost> PrivateHostReachedIn(const Object* context);
 
 // To be called before the device is let reach a block: forbids further loans of it, and waits until those there are have ended.
 // While a loan lives the connection's thread reads and writes the bytes itself. If their pages were taken away it would wait for a

@@ -427,7 +427,7 @@ CUresult ReachRegistered(uint64_t address) {
   HostAllocation range = found->second;
   const CUresult result = Reach(range);
   if (MayComeRight(result)) return result;
-  NotePrivateHostReached(address, result == CUDA_SUCCESS ? address : 0);
+  NotePrivateHostReached(address, result == CUDA_SUCCESS ? address : 0, range.context);
   if (result != CUDA_SUCCESS) {
     range.device_address = 0;
     Remember(range);

@@ -23,7 +23,7 @@ namespace {
 // mutex, because the message in which it names the block must not arrive before the registration.
 Mutex<Lock::kPinnedReach> mutex;
 
-CUresult Reach(const PrivateHost& block) {
+CUresult Reach(const PrivateHost& block, Object* context) {
   if (block.file < 0) return CUDA_ERROR_NOT_SUPPORTED;
   if (!AwaitPrivateHostLoans(block.host.address)) return CUDA_ERROR_NOT_READY;
   const RegisterBody body{.address = block.host.address,
@@ -31,14 +31,14 @@ CUresult Reach(const PrivateHost& block) {
                           .offset = 0,
                           .flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP,
                           .writable = 1};
-  return RegisterOnHost(block.host.context, body,
+  return RegisterOnHost(context, body,
                         [&] { return AddPinned(block.host, block.reserved, block.file, block.offset); });
 }
 
 // Notes that the device is to reach the block no longer, so that no thread registers it again. True: it was registered, and the caller
 // has to call Leave; no other thread gets this answer. The caller holds the mutex.
 bool Close(const PrivateHost& block) {
-  NotePrivateHostReached(block.host.address, 0);
+  NotePrivateHostReached(block.host.address, 0, block.reached_in);
   return block.reached && block.host.device_address != 0;
 }
 
@@ -46,7 +46,7 @@ bool Close(const PrivateHost& block) {
 // and the device may wait for a thread that needs the mutex to name another block.
 void Leave(const PrivateHost& block) {
   ForgetMigrating(block.host.address);
-  const InContext context(block.host.context);
+  const InContext context(block.reached_in);
   SendUnregister(block.host.address, [] {});
 }
 
@@ -70,9 +70,12 @@ CUresult ReachPinned(uint64_t address) {
     const std::lock_guard lock(mutex);
     if (!FindPrivateHost(address, &block, true)) return CUDA_SUCCESS;
     if (!block.reached) {
-      const CUresult result = Reach(block);
+      // Memory of a pool belongs to no context.
+      Object* context = block.host.context != nullptr ? block.host.context : CurrentContextObject();
+      if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+      const CUresult result = Reach(block, context);
       if (!MayComeRight(result))
-        NotePrivateHostReached(block.host.address, result == CUDA_SUCCESS ? block.host.address : 0);
+        NotePrivateHostReached(block.host.address, result == CUDA_SUCCESS ? block.host.address : 0, context);
       return result;
     }
   }
@@ -94,7 +97,7 @@ CUresult FreePinned(uint64_t address) {
 }
 
 void LeavePinnedOf(Object* context) {
-  const std::vector<PrivateHost> blocks = PrivateHostOf(context);
+  const std::vector<PrivateHost> blocks = PrivateHostReachedIn(context);
   if (blocks.empty()) return;
   std::vector<PrivateHost> reached;
   {
@@ -109,7 +112,10 @@ void LeavePinnedOf(Object* context) {
     const InContext current(context);
     DrainDevice();
   }
-  for (const PrivateHost& block : reached) Leave(block);
+  for (const PrivateHost& block : reached) {
+    Leave(block);
+    if (block.host.kind == HostKind::kPooled) NotePrivateHostLeft(block.host.address);
+  }
 }
 
 void FreePinnedOf(const Object* context) {

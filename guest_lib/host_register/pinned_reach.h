@@ -26,7 +26,7 @@ CUresult ReachPinned(uint64_t address);
 // Frees a block; the caller has waited for all work that uses it. CUDA_ERROR_INVALID_VALUE if none begins there.
 CUresult FreePinned(uint64_t address);
 // The end of a context takes two steps. Before it ends, LeavePinnedOf waits for its work and ends the device's reach of all its
-// blocks, since the registrations on the host end with the context. After it has ended, FreePinnedOf frees the blocks, except staging
+// blocks, since the registrations on the host end with the context; memory of a pool may be let reach in another context then. After it has ended, FreePinnedOf frees the blocks, except staging
 // buffers, which guest_lib/graph/graph_copy.cc frees.
 void LeavePinnedOf(Object* context);
 void FreePinnedOf(const Object* context);

@@ -68,7 +68,7 @@ ManagedAreas::Area* ManagedAreas::Find(uint64_t address) {
 bool ManagedAreas::MapArea(Area* area, const ManagedMemory& memory) {
   const uint64_t bytes = area->end - area->begin;
   area->owns_file = memory.form == ManagedMemory::Form::kManaged;
-  area->is_registered = memory.form == ManagedMemory::Form::kRegistered;
+  area->is_kept = memory.form == ManagedMemory::Form::kKept;
   area->file = memory.file;
   area->offset = memory.offset;
   if (area->owns_file) {
@@ -101,7 +101,7 @@ bool ManagedAreas::Make(uint64_t begin, uint64_t end, const ManagedMemory& memor
   if (!MapArea(&area, memory)) return false;
   // A forked child has no managed memory, as natively. Registered memory it gets from host_register.cc.
   madvise(area.alias, bytes, MADV_DONTFORK);
-  if (!area.is_registered) madvise(Pointer(begin), bytes, MADV_DONTFORK);
+  if (!area.is_kept) madvise(Pointer(begin), bytes, MADV_DONTFORK);
   area.state.assign((bytes + area.chunk_bytes - 1) / area.chunk_bytes, State::kAbsent);
   area.fresh = memory.fresh;
   Area& made = areas_.emplace(begin, std::move(area)).first->second;
@@ -114,7 +114,7 @@ bool ManagedAreas::Add(const ManagedMemory& memory) {
   memory_[memory.address] = memory;
   restored_ += memory.is_restored ? 1 : 0;
   const bool added = (watched.begin >= watched.end || AddPages(memory, watched.begin, watched.end)) &&
-                     (memory.form != ManagedMemory::Form::kRegistered || AddCompared(memory, watched));
+                     (memory.form != ManagedMemory::Form::kKept || AddCompared(memory, watched));
   if (!added) Remove(memory.address);
   return added;
 }
@@ -159,7 +159,7 @@ void ManagedAreas::Remove(uint64_t address) {
   if (found == memory_.end()) return;
   const ManagedMemory memory = found->second;
   const PageRange watched = WatchedOf(memory);
-  if (memory.form == ManagedMemory::Form::kRegistered) {
+  if (memory.form == ManagedMemory::Form::kKept) {
     ForgetGone(true);
     Exchange(true);  // what kernels wrote into compared bytes
     compared_.Remove(address, address + memory.bytes);
@@ -185,7 +185,7 @@ void ManagedAreas::RemovePages(uint64_t begin, uint64_t end) {
       Mark(*area, {0, area->state.size()}, State::kAbsent);
       const uint64_t bytes = area->end - area->begin;
       // The window stays reserved. Registered memory is the program's.
-      if (!area->is_registered)
+      if (!area->is_kept)
         mmap(Pointer(area->begin), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
              -1, 0);
       watch_.TryAgain(area->begin, area->end);
@@ -236,7 +236,7 @@ bool ManagedAreas::IsStillThere(const Area& area) {
 void ManagedAreas::ForgetGone(bool include_away) {
   for (auto at = areas_.begin(); at != areas_.end();) {
     Area& area = (at++)->second;
-    if (!area.is_registered || (!include_away && area.accessible == 0) || IsStillThere(area)) continue;
+    if (!area.is_kept || (!include_away && area.accessible == 0) || IsStillThere(area)) continue;
     Mark(area, {0, area.state.size()}, State::kAbsent);
     munmap(area.alias, area.end - area.begin);
     areas_.erase(area.begin);

@@ -45,7 +45,7 @@ struct ManagedMemory {
   enum class Form : uint8_t {
     kManaged,  // this class makes the pages
     kPinned,  // the program's pages are those of `file`, from `offset` on; address and bytes are multiples of 64 KiB
-    kRegistered,  // so are its whole pages that others have no bytes on, and they are the program's again in the end
+    kKept,  // so are its whole pages that others have no bytes on, and the program keeps them in the end: registered memory, and that of pools
   };
   uint64_t address;
   uint64_t bytes;
@@ -53,7 +53,7 @@ struct ManagedMemory {
   WireHandle stream;
   bool fresh;  // it was not written yet
   Form form = Form::kManaged;
-  int file = -1;  // -1: of kRegistered, all of it is compared
+  int file = -1;  // -1: of kKept, all of it is compared
   uint64_t offset = 0;
   bool is_restored =
       false;  // Restore looks at it: a variable, or pinned memory other than a staging buffer, or registered memory
@@ -101,7 +101,7 @@ class ManagedAreas {
     int file;
     uint64_t offset;  // in the file, of the first byte
     bool owns_file;
-    bool is_registered;
+    bool is_kept;
     std::byte* alias;
     std::vector<State> state;
     std::map<size_t, Twin> twins;

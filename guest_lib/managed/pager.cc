@@ -352,7 +352,8 @@ CUresult AddPinned(const HostAllocation& allocation, uint64_t bytes, int file, u
   Request request{.task = Task::kAdd};
   using Form = ManagedMemory::Form;
   request.memory = {.address = allocation.address, .bytes = bytes, .context = 0, .stream = 0, .fresh = true};
-  request.memory.form = allocation.kind == HostKind::kRegistered ? Form::kRegistered : Form::kPinned;
+  const bool is_kept = allocation.kind == HostKind::kRegistered || allocation.kind == HostKind::kPooled;
+  request.memory.form = is_kept ? Form::kKept : Form::kPinned;
   request.memory.file = file;
   request.memory.offset = offset;
   request.memory.is_restored = allocation.kind != HostKind::kInternal;

@@ -5,9 +5,10 @@
 #include <mutex>
 #include <vector>
 
+#include "guest_lib/addresses/private_host.h"
 #include "guest_lib/addresses/region_memory.h"
+#include "guest_lib/host_register/pinned_reach.h"
 #include "guest_lib/process/lock_order.h"
-#include "guest_lib/process/log.h"
 #include "guest_lib/session/captures.h"
 #include "guest_lib/stream/completion.h"
 #include "guest_lib/stream/remote.h"
@@ -35,8 +36,20 @@ struct HostPools {
 };
 auto& all = *new HostPools;  // never destroyed
 
+CUresult Take(size_t bytes, void** memory) {
+  Session& session = Session::Made();
+  return session.transport().shares_memory()
+             ? session.memory().Allocate(bytes, HostKind::kPooled, 0, memory)
+             : AllocatePrivateHost(memory, bytes, nullptr, 0, HostKind::kPooled);
+}
+
 void Release(CUdeviceptr address) {
-  Session::Made().memory().Free(reinterpret_cast<void*>(address));
+  Session& session = Session::Made();
+  if (session.transport().shares_memory()) {
+    session.memory().Free(reinterpret_cast<void*>(address));
+  } else {
+    FreePinned(address);
+  }
 }
 
 bool TakeLive(CUdeviceptr address) {
@@ -118,10 +131,6 @@ CUresult CreateHostPool(CUmemoryPool* pool, CUmemPoolProps properties) {
   properties.location.id = context != nullptr ? ContextOf(context).device : 0;
   if (const CUresult wrong = Admit(properties)) return wrong;
   if (is_shared) return CUDA_ERROR_NOT_SUPPORTED;
-  if (!Session::Made().transport().shares_memory()) {
-    Complain("pools of host memory need shared memory, which there is none of over TCP");
-    return CUDA_ERROR_NOT_SUPPORTED;
-  }
   if (const CUresult result = Wait<Op::cuMemPoolCreate>(pool, &properties)) return result;
   const std::lock_guard lock(all.mutex);
   all.pools[*pool] = node;
@@ -226,7 +235,7 @@ CUresult AllocateFromHostPool(CUdeviceptr* address, size_t bytes, CUmemoryPool p
   }
   ReclaimFreedToHostPools();
   void* memory = nullptr;
-  const CUresult result = Session::Made().memory().Allocate(bytes, HostKind::kPooled, 0, &memory);
+  const CUresult result = Take(bytes, &memory);
   if (result != CUDA_SUCCESS) return result;
   *address = reinterpret_cast<CUdeviceptr>(memory);
   const std::lock_guard lock(all.mutex);

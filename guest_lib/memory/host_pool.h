@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pools whose memory lies on the host (CU_MEM_LOCATION_TYPE_HOST and its variants). In the place of each the
 // host's driver has a pool of the device, for the handle and for the attributes that can be set. What is
-// allocated from them is region memory, which program and device see at one address. An allocation is there
+// allocated from them is region memory, or over TCP memory like pinned memory, which program and device see at one address. An allocation is there
 // at once; a freed one stays until its stream has come to the free. Any thread may call these functions.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
@@ -33,7 +33,7 @@ CUresult AllocateFromHostPool(CUdeviceptr* address, size_t bytes, CUmemoryPool p
 MaybeResult FreeToHostPool(CUdeviceptr address, CUstream stream);
 // The same for cuMemFree, which waits for the device.
 MaybeResult FreeToHostPoolNow(CUdeviceptr address);
-// Gives back to the region what was freed and no stream uses any more. False: there was nothing.
+// Gives back what was freed and no stream uses any more. False: there was nothing.
 bool ReclaimFreedToHostPools();
 // The pool of a live allocation; null if there is no allocation at that address.
 CUmemoryPool HostPoolOf(CUdeviceptr address);

@@ -89,7 +89,7 @@ __attribute__((destructor)) void AtUnload() {
 }
 
 // Corrects what holds on the host but not here, so that programs which ask are told the truth.
-void DescribeWhatHolds(DeviceDescription* device, bool shares_memory) {
+void DescribeWhatHolds(DeviceDescription* device) {
   // No device reaches this process's ordinary memory, whatever page tables it shares with the host's
   // processes. Memory that cuMemCreate would place on the host is refused (Admit in
   // ivshmem_ring/protocol/flat.h).
@@ -99,11 +99,6 @@ void DescribeWhatHolds(DeviceDescription* device, bool shares_memory) {
         CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST,
         CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
         CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED}) {
-    device->attribute[attribute] = 0;
-  }
-  if (shares_memory) return;
-  for (const CUdevice_attribute attribute : {CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED,
-                                             CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED}) {
     device->attribute[attribute] = 0;
   }
 }
@@ -210,7 +205,7 @@ CUresult Session::ReadDescription() {
     host_ = reply.Get<OpenReply>();
     for (uint32_t i = 0; i < host_.device_count && i < kMaxDevices; ++i) {
       devices_.push_back(reply.Get<DeviceDescription>());
-      DescribeWhatHolds(&devices_.back(), transport().shares_memory());
+      DescribeWhatHolds(&devices_.back());
     }
     result = reply.ok() ? static_cast<CUresult>(host_.init_result) : CUDA_ERROR_UNKNOWN;
   }

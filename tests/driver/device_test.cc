@@ -37,21 +37,6 @@ TEST_F(DeviceTest, CountAndHandles) {
   EXPECT_EQ(cuDeviceGetCount(nullptr), CUDA_ERROR_INVALID_VALUE);
 }
 
-// What a device does with host memory: over TCP there are no memory pools on the host.
-constexpr CUdevice_attribute kOfSharedMemory[] = {CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED,
-                                                  CU_DEVICE_ATTRIBUTE_HOST_NUMA_MEMORY_POOLS_SUPPORTED};
-
-TEST_F(DeviceTest, AttributesOfSharedMemory) {
-  Say("registered", Attribute(CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM));
-  if (!SharesMemory()) {
-    for (const CUdevice_attribute attribute : kOfSharedMemory)
-      EXPECT_EQ(Attribute(attribute), 0) << attribute;
-  }
-  NEEDS_SHARED_MEMORY();
-  for (const CUdevice_attribute attribute : kOfSharedMemory)
-    Say("value" + std::to_string(attribute), Attribute(attribute));
-}
-
 // Memory on the host that cuMemCreate gives, by the location that asks for it.
 constexpr std::pair<CUdevice_attribute, CUmemLocationType> kHostMemory[] = {
     {CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, CU_MEM_LOCATION_TYPE_HOST_NUMA},
@@ -80,10 +65,6 @@ TEST_F(DeviceTest, EveryAttribute) {
     int value = 0;
     if (std::find_if(std::begin(kHostMemory), std::end(kHostMemory),
                      [&](const auto& one) { return one.first == attribute; }) != std::end(kHostMemory)) {
-      continue;
-    }
-    if (std::find(std::begin(kOfSharedMemory), std::end(kOfSharedMemory), attribute) !=
-        std::end(kOfSharedMemory)) {
       continue;
     }
     const CUresult result = cuDeviceGetAttribute(&value, static_cast<CUdevice_attribute>(attribute), 0);

@@ -72,7 +72,6 @@ TEST_F(MempoolTest, ByLocation) {
 
 // Memory that the program and the device see at one address, freed in the stream's order.
 TEST_F(MempoolTest, OnTheHost) {
-  NEEDS_SHARED_MEMORY();
   CUmemoryPool pool = PoolOnTheHost();
   if (pool == nullptr) GTEST_SKIP() << "no pools on the host";
   CUstream stream = nullptr;
@@ -118,9 +117,43 @@ TEST_F(MempoolTest, OnTheHost) {
   OK(cuStreamDestroy(stream));
 }
 
+// A context in which kernels have used it may end, and those of another one use it.
+TEST_F(MempoolTest, MemoryOnTheHostOutlastsContexts) {
+  CUmemoryPool pool = PoolOnTheHost();
+  if (pool == nullptr) GTEST_SKIP() << "no pools on the host";
+  const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, {0}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  OK(cuMemPoolSetAccess(pool, &access, 1));
+  constexpr uint32_t kCount = 30'000;
+  CUdeviceptr address = 0;
+  OK(cuMemAllocFromPoolAsync(&address, kCount * 4, pool, nullptr));
+  OK(cuStreamSynchronize(nullptr));
+  auto* words = reinterpret_cast<uint32_t*>(address);
+  for (uint32_t i = 0; i < kCount; ++i) words[i] = i;
+  const auto add_in_current = [&](uint32_t value) {
+    CUmodule module = nullptr;
+    CUfunction add = nullptr;
+    OK(cuModuleLoadData(&module, kKernels));
+    OK(cuModuleGetFunction(&add, module, "add"));
+    uint32_t count = kCount;
+    void* parameters[] = {&address, &count, &value};
+    OK(cuLaunchKernel(add, (kCount + 255) / 256, 1, 1, 256, 1, 1, 0, nullptr, parameters, nullptr));
+    OK(cuCtxSynchronize());
+    OK(cuModuleUnload(module));
+  };
+  CUcontext other = nullptr;
+  OK(cuCtxCreate(&other, nullptr, 0, 0));
+  add_in_current(1);
+  OK(cuCtxDestroy(other));
+  OK(cuCtxSetCurrent(context_));
+  for (uint32_t i = 0; i < kCount; ++i) ASSERT_EQ(words[i], i + 1) << i;
+  add_in_current(10);
+  for (uint32_t i = 0; i < kCount; ++i) ASSERT_EQ(words[i], i + 11) << i;
+  OK(cuMemFree(address));
+  OK(cuMemPoolDestroy(pool));
+}
+
 // The pools that the host has by itself, which the program can touch like any other.
 TEST_F(MempoolTest, OnTheHostByLocation) {
-  NEEDS_SHARED_MEMORY();
   int supported = 0;
   OK(cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_HOST_MEMORY_POOLS_SUPPORTED, 0));
   if (supported == 0) GTEST_SKIP() << "no pools on the host";
@@ -229,7 +262,6 @@ TEST_F(MempoolTest, Access) {
 
 // Natively devices have no access to a pool on the host until the program gives it to them.
 TEST_F(MempoolTest, AccessToAPoolOnTheHost) {
-  NEEDS_SHARED_MEMORY();
   CUmemoryPool pool = PoolOnTheHost();
   if (pool == nullptr) GTEST_SKIP() << "no pools on the host";
   CUmemLocation device{CU_MEM_LOCATION_TYPE_DEVICE, {0}};
