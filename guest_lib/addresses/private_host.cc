@@ -26,6 +26,13 @@ ConditionVariable& returned = *new ConditionVariable;  // notified when a Privat
 auto& blocks = *new std::map<uint64_t, PrivateHost>;   // by address; never destroyed
 int file = -1;  // holds the pages of all blocks, each in a part of its own
 uint64_t file_end = 0;
+struct TakenPart {
+  uint64_t bytes;
+  uint64_t left;  // that are not given back yet
+};
+// Parts of the file for registered memory; never destroyed.
+auto& taken_parts = *new std::map<uint64_t, TakenPart>;     // by offset
+auto& free_parts = *new std::multimap<uint64_t, uint64_t>;  // bytes -> offset
 
 // The child makes a new file for what it allocates, because it shares the old one with its parent. Its parent's copies, which may
 // have had loans, do not run in it.
@@ -33,6 +40,8 @@ void InForkedChild() {
   if (file >= 0) close(file);
   file = -1;
   file_end = 0;
+  taken_parts.clear();
+  free_parts.clear();
   unreached_blocks.store(0);
   std::erase_if(blocks, [](const auto& entry) { return entry.second.host.kind == HostKind::kRegistered; });
   for (auto& [address, block] : blocks) {
@@ -117,6 +126,8 @@ void AddBlock(PrivateHost block) {
   if (!block.reached) unreached_blocks.fetch_add(1, std::memory_order_relaxed);
   private_begin.store(std::min(private_begin.load(), block.host.address));
   private_end.store(std::max(private_end.load(), block.host.address + block.host.bytes));
+  // What the program has unmapped without unregistering it may be in the new block's place.
+  if (const auto old = blocks.find(block.host.address); old != blocks.end()) NoteReached(&old->second);
   blocks[block.host.address] = block;
 }
 
@@ -176,7 +187,7 @@ void AddPrivateRegistered(const HostAllocation& host) {
 void RemovePrivateRegistered(uint64_t address) {
   const std::lock_guard lock(mutex);
   const auto found = blocks.find(address);
-  if (found == blocks.end()) return;
+  if (found == blocks.end() || found->second.host.kind != HostKind::kRegistered) return;
   NoteReached(&found->second);
   blocks.erase(found);
 }
@@ -188,17 +199,31 @@ PageFile& PrivatePages() {
 
 bool AllocatePrivatePages(uint64_t bytes, int* of, uint64_t* offset) {
   const std::lock_guard lock(mutex);
-  const uint64_t room = GranuleCeiling(bytes);
-  if (!GrowFile(room)) return false;
+  uint64_t room = GranuleCeiling(bytes);
+  if (const auto free = free_parts.lower_bound(room); free != free_parts.end()) {
+    room = free->first;
+    *offset = free->second;
+    free_parts.erase(free);
+  } else {
+    if (!GrowFile(room)) return false;
+    *offset = file_end;
+    file_end += room;
+  }
   *of = file;
-  *offset = file_end;
-  file_end += room;
+  taken_parts[*offset] = {room, bytes};
   return true;
 }
 
 void FreePrivatePages(uint64_t offset, uint64_t bytes) {
   const std::lock_guard lock(mutex);
-  if (file >= 0) FreePart(file, offset, bytes);
+  auto taken = taken_parts.upper_bound(offset);
+  if (file < 0 || taken == taken_parts.begin()) return;
+  --taken;
+  FreePart(file, offset, bytes);
+  taken->second.left -= bytes;
+  if (taken->second.left != 0) return;
+  free_parts.emplace(taken->second.bytes, taken->first);
+  taken_parts.erase(taken);
 }
 
 bool FindPrivateHost(uint64_t address, PrivateHost* block, bool at_end) {

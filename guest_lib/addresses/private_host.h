@@ -40,9 +40,9 @@ void AddPrivateRegistered(const HostAllocation& host);
 void RemovePrivateRegistered(uint64_t address);
 // The memory file, as the source of pages that replace those of registered memory.
 PageFile& PrivatePages();
-// Takes pages of it, which are zero; their place is never given out again. `bytes` are whole pages. False: the file cannot grow.
+// Takes pages of it, which are zero. `bytes` are whole pages. False: the file cannot grow.
 bool AllocatePrivatePages(uint64_t bytes, int* file, uint64_t* offset);
-// Gives their memory back; no mapping of the program's shows them any more.
+// Gives them back, all or a part; no mapping of the program's shows them any more.
 void FreePrivatePages(uint64_t offset, uint64_t bytes);
 // The allocation that holds the address; false if there is none.
 bool FindPrivateHost(uint64_t address, HostAllocation* allocation);

@@ -3,12 +3,12 @@
 
 #include <linux/futex.h>
 #include <pthread.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <initializer_list>
+
+#include "ivshmem_ring/system/own_signals.h"
 
 namespace causeway::guest {
 namespace {
@@ -60,14 +60,6 @@ void LetWork() {
       : "rax", "rcx", "rdx", "rsi", "rdi", "r10", "r11", "cc", "memory");
 }
 
-// All but those that a fault of the thread itself causes.
-sigset_t SignalsOfOthers() {
-  sigset_t signals;
-  sigfillset(&signals);
-  for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) sigdelset(&signals, own);
-  return signals;
-}
-
 }  // namespace
 
 bool AwayFrom(uint64_t begin, uint64_t end, void (*work)(void*), void* argument) {
@@ -80,16 +72,13 @@ bool AwayFrom(uint64_t begin, uint64_t end, void (*work)(void*), void* argument)
   Job job{work, argument};
   caller_waits.store(0, std::memory_order_relaxed);
   work_done.store(0, std::memory_order_relaxed);
-  const sigset_t blocked = SignalsOfOthers();
-  sigset_t before;
+  const WithoutProgramsSignals no_signals;
   pthread_t helper;
-  pthread_sigmask(SIG_BLOCK, &blocked, &before);
   const bool made = pthread_create(&helper, nullptr, RunJob, &job) == 0;
   if (made) {
     LetWork();
     pthread_join(helper, nullptr);
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return made;
 }
 

@@ -45,6 +45,22 @@ struct Registry {
 };
 Registry& registry = *new Registry;  // never destroyed
 
+// What has the pages of this process's registrations.
+PageFile& Pages() {
+  Session& session = Session::Made();
+  if (session.transport().shares_memory()) return session.connection();
+  return PrivatePages();
+}
+
+ReplacedRun PartOf(const ReplacedRun& run, uint64_t skip, uint64_t bytes) {
+  return {bytes,
+          run.offset + skip,
+          run.protection,
+          run.alias != nullptr ? run.alias + skip : nullptr,
+          run.aside != nullptr ? run.aside + skip : nullptr,
+          run.locked};
+}
+
 // Takes the runs that make up `pages` out of the registry; runs that reach further are cut.
 std::vector<std::pair<uint64_t, ReplacedRun>> TakeRuns(PageRange pages) {
   std::vector<std::pair<uint64_t, ReplacedRun>> taken;
@@ -56,15 +72,7 @@ std::vector<std::pair<uint64_t, ReplacedRun>> TakeRuns(PageRange pages) {
     const ReplacedRun run = at->second;
     ++at;
     if (end <= pages.begin) continue;
-    auto part = [&](uint64_t from, uint64_t to) {
-      const uint64_t skip = from - begin;
-      return ReplacedRun{to - from,
-                         run.offset + skip,
-                         run.protection,
-                         run.alias != nullptr ? run.alias + skip : nullptr,
-                         run.aside != nullptr ? run.aside + skip : nullptr,
-                         run.locked};
-    };
+    const auto part = [&](uint64_t from, uint64_t to) { return PartOf(run, from - begin, to - from); };
     const uint64_t from = std::max(begin, pages.begin), to = std::min(end, pages.end);
     taken.emplace_back(from, part(from, to));
     runs.erase(begin);
@@ -93,14 +101,33 @@ void* FreshPages(uint64_t bytes) {
   return pages != MAP_FAILED ? pages : nullptr;
 }
 
+// The runs, without the parts that the program has unmapped or replaced by something else.
+std::vector<std::pair<uint64_t, ReplacedRun>> RunsThatAreThere() {
+  std::vector<std::pair<uint64_t, ReplacedRun>> parts;
+  uint64_t device = 0, inode = 0;
+  std::vector<Mapping> mappings;
+  if (!Pages().FileIdentity(&device, &inode)) return parts;
+  for (const auto& [begin, run] : registry.runs) {
+    ReadMappings(begin, begin + run.bytes, &mappings);
+    for (const Mapping& mapping : mappings) {
+      const uint64_t skip = mapping.begin - begin;
+      if (mapping.device == device && mapping.inode == inode && mapping.offset == run.offset + skip)
+        parts.emplace_back(mapping.begin, PartOf(run, skip, mapping.end - mapping.begin));
+    }
+  }
+  return parts;
+}
+
 void BeforeFork() {
   registry.change.lock();
   LockExchange();
   if (registry.runs.empty()) return;
-  auto* list = static_cast<Snapshot*>(FreshPages(registry.runs.size() * sizeof(Snapshot)));
+  const std::vector<std::pair<uint64_t, ReplacedRun>> runs = RunsThatAreThere();
+  if (runs.empty()) return;
+  auto* list = static_cast<Snapshot*>(FreshPages(runs.size() * sizeof(Snapshot)));
   if (list == nullptr) return;
   size_t count = 0;
-  for (const auto& [begin, run] : registry.runs) {
+  for (const auto& [begin, run] : runs) {
     void* copy = FreshPages(run.bytes);
     if (copy == nullptr) continue;
     CopyInParallel(copy, reinterpret_cast<void*>(begin), run.bytes);
@@ -301,20 +328,22 @@ CUresult Reach(const HostAllocation& range) {
 
 // Ends the exchange and the host's registration, if the device reaches the range, and gives the program ordinary pages. The caller has
 // waited for the device. Whatever the host answers, it shares none of these pages, so the program's side is done in any case.
-void Leave(const HostAllocation& range) {
+CUresult Leave(const HostAllocation& range) {
   PrivateHost block;
   const bool reached =
       FindPrivateHost(range.address, &block) && block.reached && block.host.device_address != 0;
   RemovePrivateRegistered(range.address);
-  if (!reached) return;
+  if (!reached) return CUDA_SUCCESS;
   const InContext context(range.context);
   ForgetMigrating(range.address);
-  SendUnregister(range.address, [] {});
+  const CUresult result = SendUnregister(range.address, [] {});
   const PageRange pages = WholePages(range);
   PutBackJob back = PutBackOf(PrivatePages(), range, pages);
-  if (back.runs.empty()) return;
-  PutBackRuns(back, pages);
-  FreeRuns(back);
+  if (!back.runs.empty()) {
+    PutBackRuns(back, pages);
+    FreeRuns(back);
+  }
+  return result;
 }
 
 // Memory that CUDA itself has given to the program.
@@ -329,6 +358,11 @@ CUresult Register(uint64_t address, uint64_t bytes, unsigned flags) {
   HostAllocation range{.address = address, .bytes = bytes, .kind = HostKind::kRegistered, .flags = flags};
   range.context = CurrentContextObject();
   range.id = NextId();
+  // Natively the whole device is waited for, where memory is shared by the worker's driver. Before the mutex is taken: the device may wait for
+  // a thread that needs it to name another registration.
+  if (!session.transport().shares_memory()) {
+    if (const CUresult result = DrainDevice()) return result;
+  }
   const std::lock_guard lock(registry.change);
   if (OverlapsAny(registry.ranges, address, bytes)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
   if (IsAllocated(address) || IsAllocated(address + bytes - 1)) return CUDA_ERROR_INVALID_VALUE;
@@ -339,11 +373,9 @@ CUresult Register(uint64_t address, uint64_t bytes, unsigned flags) {
     if (const CUresult result = LeaveReservedPages(mappings, &changed)) return result;
     if (const CUresult result = changed ? Examine(range, &mappings) : CUDA_SUCCESS) return result;
   }
-  // Natively the whole device is waited for, here by the worker's driver.
   if (session.transport().shares_memory()) {
     if (const CUresult result = RegisterInPlace(&range, mappings)) return result;
   } else {
-    if (const CUresult result = DrainDevice()) return result;
     range.device_address = CanBeReached(mappings) ? address : 0;
     AddPrivateRegistered(range);
   }
@@ -389,13 +421,9 @@ CUresult Unregister(uint64_t address) {
     return is_inside ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
   }
   const HostAllocation range = found->second;
-  if (!shares) {
-    Leave(range);
-  } else if (const CUresult result = UnregisterInPlace(range)) {
-    return result;
-  }
-  ForgetRange(address);
-  return CUDA_SUCCESS;
+  const CUresult result = shares ? UnregisterInPlace(range) : Leave(range);
+  if (result == CUDA_SUCCESS || !shares) ForgetRange(address);
+  return result;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "guest_lib/addresses/address_windows.h"
 #include "guest_lib/addresses/private_host.h"
 #include "guest_lib/host_register/host_register.h"
 #include "guest_lib/host_register/register_messages.h"
@@ -52,6 +53,7 @@ void Leave(const PrivateHost& block) {
 
 [[gnu::constructor]] void SetHook() {
   reach_pinned = [](uint64_t address) {
+    if (IsDeviceAddress(address)) return;
     const CUresult result = ReachPinned(address);
     static std::atomic<bool> said{false};
     if (result != CUDA_SUCCESS && !said.exchange(true))

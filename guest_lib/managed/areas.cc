@@ -2,7 +2,6 @@
 #include "guest_lib/managed/areas.h"
 
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -144,7 +143,9 @@ bool ManagedAreas::AddPages(const ManagedMemory& memory, uint64_t begin, uint64_
   // Its neighbours' chunks have no bytes of it yet.
   GiveBack();
   for (uint64_t at = begin; at < end;) {
-    Area& area = *Find(at);
+    Area* found = Find(at);
+    if (found == nullptr) return false;
+    Area& area = *found;
     for (size_t i = (at - area.begin) / area.chunk_bytes; i < area.state.size() && area.ChunkBegin(i) < end;
          ++i) {
       if (area.state[i] == State::kAbsent) SetState(area, {i, 1}, State::kAway);
@@ -163,7 +164,14 @@ void ManagedAreas::Remove(uint64_t address) {
     ForgetGone(true);
     Exchange(true);  // what kernels wrote into compared bytes
     compared_.Remove(address, address + memory.bytes);
-    if (Area* area = watched.begin < watched.end ? Find(watched.begin) : nullptr) BringHome(*area);
+    if (Area* area = watched.begin < watched.end ? Find(watched.begin) : nullptr)
+      BringHome(*area, {.begin = area->begin,
+                        .end = area->end,
+                        .protection = 0,
+                        .shared = true,
+                        .offset = area->offset,
+                        .device = 0,
+                        .inode = 0});
   }
   restored_ -= memory.is_restored ? 1 : 0;
   memory_.erase(found);
@@ -198,48 +206,6 @@ void ManagedAreas::RemovePages(uint64_t begin, uint64_t end) {
       }
     }
     at = next;
-  }
-}
-
-// Fetches what the host has, and lets the program have all of the area, unwatched. To be called after Exchange: chunks are away, or owned
-// where the memory is fresh.
-void ManagedAreas::BringHome(Area& area) {
-  std::vector<ManagedSpan> spans;
-  ahead_ = 0;
-  for (size_t i = 0; i < area.state.size(); ++i) {
-    if (area.state[i] == State::kAway) AddSpans(area, area.ChunkBegin(i), area.ChunkEnd(i), &spans);
-  }
-  if (!spans.empty()) Failed(link_.Read(spans, nullptr));
-  for (size_t i = 0; i < area.state.size();) {
-    const State state = area.state[i];
-    Run run{i, 0};
-    while (i < area.state.size() && area.state[i] == state) ++i;
-    run.count = i - run.first;
-    if (state != State::kAbsent) watch_.Set(PagesOf(area, run), AccessOf(area, state), Access::kFree);
-  }
-}
-
-// Whether the program still has the pages there, all of them: it may have unmapped its memory without unregistering it.
-bool ManagedAreas::IsStillThere(const Area& area) {
-  struct stat file;
-  std::vector<Mapping> mappings;
-  if (fstat(area.file, &file) != 0 || !ReadMappings(area.begin, area.end, &mappings)) return false;
-  return std::all_of(mappings.begin(), mappings.end(), [&](const Mapping& mapping) {
-    return mapping.device == file.st_dev && mapping.inode == file.st_ino &&
-           mapping.offset == area.offset + (mapping.begin - area.begin);
-  });
-}
-
-// Forgets each area of registered memory of which the program has unmapped or replaced a page: others' memory may lie there now, whose
-// access must not be changed. To be called before access changes to pages that the program did not just touch. `include_away`: also areas of
-// which all chunks are away, for callers that give access instead of taking it.
-void ManagedAreas::ForgetGone(bool include_away) {
-  for (auto at = areas_.begin(); at != areas_.end();) {
-    Area& area = (at++)->second;
-    if (!area.is_kept || (!include_away && area.accessible == 0) || IsStillThere(area)) continue;
-    Mark(area, {0, area.state.size()}, State::kAbsent);
-    munmap(area.alias, area.end - area.begin);
-    areas_.erase(area.begin);
   }
 }
 
@@ -401,7 +367,8 @@ bool ManagedAreas::GiveBackAll(bool keep_fresh) {
       taken.push_back({&area, run, state});
     }
   }
-  std::vector<ManagedSpan> spans;
+  std::vector<ManagedSpan> spans, flags;
+  compared_.AddChanges(&spans, &flags);
   std::vector<std::pair<const Twin*, std::pair<Area*, size_t>>> shared;
   for (const Taken& one : taken) {
     if (one.state == State::kOwned) AddOwned(*one.area, one.run, &spans);
@@ -412,8 +379,9 @@ bool ManagedAreas::GiveBackAll(bool keep_fresh) {
   std::sort(shared.begin(), shared.end(),
             [](const auto& a, const auto& b) { return a.first->order < b.first->order; });
   for (const auto& [twin, where] : shared) AddShared(*where.first, where.second, *twin, &spans);
-  compared_.AddChanges(&spans);
+  spans.insert(spans.end(), flags.begin(), flags.end());
   if (!spans.empty()) Failed(link_.Write(spans));
+  compared_.Sent();
   for (const Taken& one : taken) Mark(*one.area, one.run, State::kAway);
   for (const Taken& one : taken) one.area->fresh = false;
   return !spans.empty();
@@ -423,14 +391,20 @@ void ManagedAreas::GiveBack() {
   if (accessible_ != 0 || !compared_.empty()) GiveBackAll(false);
 }
 
-// Gives the program what the host has changed of compared bytes. True: it has changed some.
+// Gives the program what the host has changed of compared bytes, once two readings agree: then all is there that was written before
+// anything that the first of them found. True: it has changed some.
 bool ManagedAreas::ReadCompared() {
   if (compared_.empty()) return false;
   std::vector<ManagedSpan> spans;
   compared_.AddAll(&spans);
-  const CUresult result = link_.Read(spans, nullptr);
-  Failed(result);
-  return result == CUDA_SUCCESS && compared_.Take();
+  for (int reading = 0; reading < kMostReadings; ++reading) {
+    bool changed = false;
+    const CUresult result = link_.Read(spans, &changed);
+    Failed(result);
+    if (result != CUDA_SUCCESS) return false;
+    if (!changed) break;
+  }
+  return compared_.Take();
 }
 
 bool ManagedAreas::Exchange(bool read_compared) {
@@ -500,6 +474,7 @@ void ManagedAreas::Fetch(Area& area, Run run, bool shared) {
     if (result != CUDA_SUCCESS || !shared || !changed) return;
     news_ = true;
     if (reading == 0 && borrowed_ != 0) GiveBackAll(true);
+    ReadCompared();
   }
 }
 
@@ -509,6 +484,11 @@ bool ManagedAreas::Serve(const PageFault& fault) {
   const size_t chunk = (fault.address - area->begin) / area->chunk_bytes;
   const State state = area->state[chunk];
   if (state == State::kAbsent) return false;
+  // Where the kernel tells of touches it tells of those of this memory alone.
+  if (area->is_kept && !watch_.serves_system_calls()) {
+    ForgetGone(true);
+    if (Find(fault.address) != area) return false;
+  }
   const bool writes = fault.write || !watch_.notices_writes();
   // Another thread's fault may have been served meanwhile, or the kernel has unmapped the page by itself.
   if (state == State::kOwned || state == State::kShared || (state == State::kClean && !writes)) {
@@ -527,6 +507,9 @@ bool ManagedAreas::Serve(const PageFault& fault) {
     const bool in_order = chunk == area->next_fault;
     const Run run = Window(*area, chunk, state, shared ? kSharedWindowBytes : kWindowBytes);
     if (state == State::kAway) Fetch(*area, run, shared);
+    --accessible_;
+    if (Find(fault.address) != area) return true;  // the program has unmapped some of it meanwhile
+    ++accessible_;
     SetState(*area, run, wanted);
     if (state == State::kAway && in_order && run.count >= kSureChunks && !shared) PlanAhead(*area, wanted);
   }
@@ -550,7 +533,7 @@ bool ManagedAreas::ReadAhead() {
   ++accessible_;  // as Serve
   if (!PublishAccessible(accessible_)) {
     const Run run = Window(*area, chunk, State::kAway, kWindowBytes);
-    Fetch(*area, run, false);
+    Fetch(*area, run, false);  // it gives nothing back: no work is in flight
     if (run.count > 1) SetState(*area, {chunk + 1, run.count - 1}, ahead_state_);
     Mark(*area, {chunk, 1}, State::kReady);
   }

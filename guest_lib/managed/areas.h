@@ -33,6 +33,7 @@
 #include <memory>
 #include <vector>
 
+#include "guest_lib/addresses/mappings.h"
 #include "guest_lib/managed/compared_bytes.h"
 #include "guest_lib/managed/link.h"
 #include "guest_lib/managed/page_watch.h"
@@ -79,6 +80,10 @@ class ManagedAreas {
   // wrote elsewhere too. With `read_compared` the program also gets what the host has changed of compared bytes, which costs a round
   // trip. False: neither side had anything new.
   bool Exchange(bool read_compared);
+  // Lets go of registered memory that the program has unmapped, moved or replaced by something else, in part or as a whole.
+  void ForgetGone(bool include_away);
+  // To be called after each of the calls above.
+  void BuryGone();
   // To be called after a fault. If the program goes through memory in order, it fetches what the program will
   // touch next, while the program works on what it has. False: there is nothing to do.
   bool ReadAhead();
@@ -123,9 +128,9 @@ class ManagedAreas {
   bool AddPages(const ManagedMemory& memory, uint64_t begin, uint64_t end);
   bool AddCompared(const ManagedMemory& memory, PageRange watched);
   void RemovePages(uint64_t begin, uint64_t end);
-  void BringHome(Area& area);
-  static bool IsStillThere(const Area& area);
-  void ForgetGone(bool include_away);
+  void BringHome(const Area& area, const Mapping& part);
+  static std::vector<Mapping> PartsOf(const Area& area, const std::vector<Mapping>& mappings);
+  static bool IsStillThere(const Area& area, const std::vector<Mapping>& mappings);
   bool ReadCompared();
   static Access AccessOf(const Area& area, State state);
   static WatchedPages PagesOf(const Area& area, Run run);
@@ -149,6 +154,8 @@ class ManagedAreas {
   ComparedBytes& compared_ = TheComparedBytes();
   std::map<uint64_t, Area> areas_;            // by begin; they do not overlap
   std::map<uint64_t, ManagedMemory> memory_;  // by address
+  std::vector<std::map<uint64_t, Area>::node_type>
+      gone_;  // areas that were forgotten while a call is at work
   uint64_t accessible_ = 0, borrowed_ = 0, order_ = 0;
   size_t restored_ = 0;  // how many of them Restore looks at
   // The address from which to fetch ahead (0: nothing), and the state that the chunks get.

@@ -1,64 +1,63 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guest_lib/managed/compared_bytes.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
+
+#include "guest_lib/addresses/mappings.h"
+#include "ivshmem_ring/messages/registration.h"
 
 namespace causeway::guest {
 namespace {
 
-constexpr size_t kStep = sizeof(uint64_t);  // how many bytes are compared at once
+constexpr uint64_t kStep = sizeof(uint64_t);
 
-// Calls found(at, bytes) for each stretch in which the two differ.
+// Calls found(at, count) for each stretch of [begin, end) in which the two differ.
 template <class Found>
-void ForEachDifference(const std::byte* a, const std::byte* b, uint64_t bytes, const Found& found) {
-  for (uint64_t i = 0; i < bytes;) {
-    if (i + kStep <= bytes && std::memcmp(a + i, b + i, kStep) == 0) {
+void ForEachDifference(const std::byte* a, const std::byte* b, uint64_t begin, uint64_t end,
+                       const Found& found) {
+  for (uint64_t i = begin; i < end;) {
+    if (i + kStep <= end && std::memcmp(a + i, b + i, kStep) == 0) {
       i += kStep;
     } else if (a[i] == b[i]) {
       ++i;
     } else {
       const uint64_t first = i;
-      while (i < bytes && a[i] != b[i]) ++i;
+      while (i < end && a[i] != b[i]) ++i;
       found(first, i - first);
     }
   }
 }
 
-template <class Word>
-void StoreWord(uint64_t address, const std::byte* from) {
-  Word value;
-  std::memcpy(&value, from, sizeof value);
-  __atomic_store_n(reinterpret_cast<Word*>(address), value, __ATOMIC_RELAXED);
+uint64_t CountDifferences(const std::byte* a, const std::byte* b, uint64_t begin, uint64_t end) {
+  uint64_t count = 0;
+  ForEachDifference(a, b, begin, end, [&](uint64_t, uint64_t bytes) { count += bytes; });
+  return count;
 }
 
-// Gives the program bytes [first, first + count) of the range at `address`, which `from` holds all of. A number in aligned words of four or
-// eight bytes comes whole, as from a device: whoever polls it sees the old one or the new one. So a word is stored whole where the program
-// has changed no other byte of it.
-void Store(uint64_t address, uint64_t bytes, const std::byte* from, const std::byte* now,
-           const std::byte* shadow, uint64_t first, uint64_t count) {
-  const auto fits = [&](uint64_t at, size_t size) {
-    const uint64_t offset = at - address;
-    return at % size == 0 && at >= address && offset + size <= bytes &&
-           std::memcmp(now + offset, shadow + offset, size) == 0;
-  };
-  for (uint64_t at = address + first; at < address + first + count;) {
-    const uint64_t eight = at & ~uint64_t{7}, four = at & ~uint64_t{3};
-    if (fits(eight, 8)) {
-      StoreWord<uint64_t>(eight, from + (eight - address));
-      at = eight + 8;
-    } else if (fits(four, 4)) {
-      StoreWord<uint32_t>(four, from + (four - address));
-      at = four + 4;
-    } else {
-      StoreWord<uint8_t>(at, from + (at - address));
-      ++at;
+// Puts those bytes of `read` that differ from `shadow` into the program's word, and leaves its others as they are, whoever writes them
+// meanwhile. A thread that polls the word sees its old value or its new one, as from a device.
+template <class Word>
+void Merge(uint64_t address, const std::byte* read, const std::byte* shadow) {
+  auto* word = reinterpret_cast<Word*>(address);
+  Word seen = __atomic_load_n(word, __ATOMIC_RELAXED), wanted;
+  do {
+    wanted = seen;
+    for (size_t i = 0; i < sizeof wanted; ++i) {
+      if (read[i] != shadow[i]) std::memcpy(reinterpret_cast<std::byte*>(&wanted) + i, read + i, 1);
     }
-  }
+  } while (!__atomic_compare_exchange_n(word, &seen, wanted, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
+}
+
+bool IsWritable(uint64_t address, uint64_t bytes) {
+  std::vector<Mapping> mappings;
+  return ReadMappings(PageFloor(address), PageCeiling(address + bytes), &mappings) && AllWritable(mappings);
 }
 
 }  // namespace
@@ -70,20 +69,25 @@ ComparedBytes& TheComparedBytes() {
 
 // The caller holds the mutex.
 bool ComparedBytes::Open() {
-  if (now_ != nullptr) return true;
-  rlimit most{};
-  if (getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur < kMost)
-    return false;  // the kernel would send SIGXFSZ
-  if (file_ < 0) file_ = memfd_create("causeway-compared", MFD_CLOEXEC);
-  if (file_ < 0 || ftruncate(file_, kMost) != 0) return false;
-  void* mapped = mmap(nullptr, kMost, PROT_READ, MAP_SHARED, file_, 0);
-  now_ = mapped != MAP_FAILED ? static_cast<std::byte*>(mapped) : nullptr;
-  return now_ != nullptr;
+  now_.resize(kMost);
+  return pipe_[0] >= 0 || pipe2(pipe_, O_CLOEXEC | O_NONBLOCK) == 0;
 }
 
-// The caller holds the mutex.
+// The caller holds the mutex, and the pipe is empty.
 bool ComparedBytes::Look(uint64_t address, uint64_t bytes) {
-  return pwrite(file_, reinterpret_cast<const void*>(address), bytes, 0) == static_cast<ssize_t>(bytes);
+  constexpr uint64_t kPiece = 4096;  // what a pipe holds at least
+  for (uint64_t at = 0; at < bytes;) {
+    const void* from = reinterpret_cast<const void*>(address + at);
+    const ssize_t written = write(pipe_[1], from, std::min(bytes - at, kPiece));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EFAULT) return false;
+    if (written <= 0 || read(pipe_[0], now_.data() + at, static_cast<size_t>(written)) != written) {
+      std::memcpy(now_.data() + at, from, bytes - at);  // the kernel has no memory for it
+      return true;
+    }
+    at += static_cast<uint64_t>(written);
+  }
+  return true;
 }
 
 bool ComparedBytes::Add(uint64_t address, uint64_t bytes) {
@@ -107,23 +111,75 @@ void ComparedBytes::Remove(uint64_t begin, uint64_t end) {
 
 bool ComparedBytes::Changed() {
   if (empty()) return false;
-  const std::lock_guard lock(mutex_);
-  for (const auto& [address, range] : ranges_) {
-    if (Look(address, range.bytes) && std::memcmp(now_, range.shadow, range.bytes) != 0) return true;
-  }
-  return false;
-}
-
-void ComparedBytes::AddChanges(std::vector<ManagedSpan>* spans) {
-  if (empty()) return;
+  if (sending_.load()) return true;  // work that starts now must not come before these
   const std::lock_guard lock(mutex_);
   for (const auto& [address, range] : ranges_) {
     if (!Look(address, range.bytes)) continue;
-    ForEachDifference(now_, range.shadow, range.bytes, [&](uint64_t at, uint64_t bytes) {
-      std::memcpy(range.shadow + at, now_ + at, bytes);
-      spans->push_back({address + at, range.shadow + at, bytes, 0, 0});
-    });
+    if (!range.sent || std::memcmp(now_.data(), range.shadow, range.bytes) != 0) return true;
   }
+  return sending_.load();
+}
+
+// The range as a part of its own for what lies between its first changed word and its last one, and parts for these two. Of the two that one
+// comes last of which fewer bytes have changed, or the first: a flag goes from zero to a small number, and stands before its data more often
+// than behind them.
+void ComparedBytes::AddParts(uint64_t address, const Range& range, const std::byte* changed, Parts* parts) {
+  uint64_t first = range.bytes, end = 0;
+  ForEachDifference(changed, range.shadow, 0, range.bytes, [&](uint64_t at, uint64_t bytes) {
+    first = std::min(first, at);
+    end = at + bytes;
+  });
+  if (end == 0) return;
+  const auto word_end = [&](uint64_t at) { return ((address + at) | (kStep - 1)) + 1 - address; };
+  const uint64_t first_end = std::min(word_end(first), end);
+  const uint64_t last_begin = std::max(first_end, end - std::min(end, (address + end - 1) % kStep + 1));
+  const Part head{address, &range, first, first_end}, tail{address, &range, last_begin, end};
+  if (first_end < last_begin) parts->data.push_back({address, &range, first_end, last_begin});
+  if (last_begin == end) return parts->ends.push_back(head);
+  const auto count = [&](const Part& part) {
+    return CountDifferences(changed, range.shadow, part.begin, part.end);
+  };
+  const bool head_last = count(head) <= count(tail);
+  parts->ends.push_back(head_last ? tail : head);
+  parts->ends.push_back(head_last ? head : tail);
+}
+
+// A flag may lie in a range of its own: those of large ranges go first.
+void ComparedBytes::SortEnds(Parts* parts) {
+  std::stable_sort(parts->ends.begin(), parts->ends.end(),
+                   [](const Part& a, const Part& b) { return a.range->bytes > b.range->bytes; });
+}
+
+void ComparedBytes::AddChanges(std::vector<ManagedSpan>* data, std::vector<ManagedSpan>* flags) {
+  if (empty()) return;
+  const std::lock_guard lock(mutex_);
+  Parts parts;
+  const size_t before = data->size() + flags->size();
+  const auto add = [](const Part& part, std::vector<ManagedSpan>* spans) {
+    const Range& range = *part.range;
+    ForEachDifference(range.read(), range.shadow, part.begin, part.end, [&](uint64_t at, uint64_t bytes) {
+      spans->push_back({part.address + at, range.read() + at, bytes, 0, 0});
+    });
+  };
+  std::vector<const Range*> looked;
+  for (auto& [address, range] : ranges_) {
+    if (!Look(address, range.bytes)) continue;
+    looked.push_back(&range);
+    std::memcpy(range.read(), now_.data(), range.bytes);
+    if (!range.sent) {
+      // The host may have other bytes on a page that another registration has kept there.
+      range.sent = true;
+      std::memcpy(range.shadow, now_.data(), range.bytes);
+      data->push_back({address, range.shadow, range.bytes, 0, 0});
+      continue;
+    }
+    AddParts(address, range, range.read(), &parts);
+  }
+  SortEnds(&parts);
+  for (const Part& part : parts.data) add(part, data);
+  for (const Part& part : parts.ends) add(part, flags);
+  for (const Range* range : looked) std::memcpy(range->shadow, range->read(), range->bytes);
+  if (data->size() + flags->size() != before) sending_.store(true);
 }
 
 void ComparedBytes::AddAll(std::vector<ManagedSpan>* spans) {
@@ -131,23 +187,42 @@ void ComparedBytes::AddAll(std::vector<ManagedSpan>* spans) {
   const std::lock_guard lock(mutex_);
   for (const auto& [address, range] : ranges_) {
     std::memcpy(range.read(), range.shadow, range.bytes);  // what cannot be read has not changed
-    spans->push_back({address, range.read(), range.bytes, 0, 0});
+    if (range.sent) spans->push_back({address, range.read(), range.bytes, 0, 0});
+  }
+}
+
+// Words that lie in the range whole are stored whole.
+void ComparedBytes::Store(const Part& part) {
+  const Range& range = *part.range;
+  const uint64_t begin = part.address, end = part.address + range.bytes;
+  for (uint64_t at = begin + part.begin; at < begin + part.end;) {
+    const auto merge = [&](uint64_t word, auto zero) {
+      const uint64_t offset = word - begin;
+      if (word < begin || word + sizeof zero > end) return false;
+      if (std::memcmp(range.read() + offset, range.shadow + offset, sizeof zero) != 0)
+        Merge<decltype(zero)>(word, range.read() + offset, range.shadow + offset);
+      at = word + sizeof zero;
+      return true;
+    };
+    if (!merge(at & ~uint64_t{7}, uint64_t{}) && !merge(at & ~uint64_t{3}, uint32_t{})) merge(at, uint8_t{});
   }
 }
 
 bool ComparedBytes::Take() {
   const std::lock_guard lock(mutex_);
-  bool changed = false;
+  Parts parts;
+  std::vector<const Range*> taken;
   for (const auto& [address, range] : ranges_) {
-    const std::byte* read = range.read();
-    if (std::memcmp(read, range.shadow, range.bytes) == 0 || !Look(address, range.bytes)) continue;
-    changed = true;
-    ForEachDifference(read, range.shadow, range.bytes, [&](uint64_t at, uint64_t bytes) {
-      Store(address, range.bytes, read, now_, range.shadow, at, bytes);
-    });
-    std::memcpy(range.shadow, read, range.bytes);
+    if (!range.sent || std::memcmp(range.read(), range.shadow, range.bytes) == 0) continue;
+    if (!IsWritable(address, range.bytes)) continue;
+    AddParts(address, range, range.read(), &parts);
+    taken.push_back(&range);
   }
-  return changed;
+  SortEnds(&parts);
+  for (const Part& part : parts.data) Store(part);
+  for (const Part& part : parts.ends) Store(part);
+  for (const Range* range : taken) std::memcpy(range->shadow, range->read(), range->bytes);
+  return !taken.empty();
 }
 
 }  // namespace causeway::guest

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include <string>
 
 #include "guest_lib/addresses/address_windows.h"
+#include "guest_lib/addresses/mappings.h"
 #include "guest_lib/managed/areas.h"
 #include "guest_lib/managed/page_watch.h"
 #include "guest_lib/process/lock_order.h"
@@ -35,7 +37,8 @@ struct Request {
   Task task;
   PageFault fault{};
   ManagedMemory memory{};
-  bool read_compared = false;  // of kExchange, as in work::ManagedPages
+  bool read_compared = false;   // of kExchange, as in work::ManagedPages
+  bool was_accessible = false;  // of kFault: the page was accessible when the thread looked, or is now
   bool result = false;
   Request* next = nullptr;
   std::atomic<uint32_t> done{0};  // released by the serving thread, acquired by the waiting one
@@ -44,12 +47,13 @@ struct Request {
 // Everything here is reached from the signal handler: lock-free, and never destroyed.
 std::atomic<Request*> requests{nullptr};  // newest first; released by Submit, acquired by the serving thread
 std::atomic<size_t> restored_count{0};    // variables, pinned and registered memory
-std::atomic<size_t> pinned_count{0};
+std::atomic<bool> any_pinned{false};      // there is or was pinned or registered memory
 std::atomic<bool> serving{false};
 // Whether the serving thread looks at compared bytes by itself, which it does while work is in flight. While it does not, whoever starts work
 // rings for it.
 std::atomic<bool> compares{false};
 __attribute__((tls_model("initial-exec"))) thread_local bool is_server = false;
+__attribute__((tls_model("initial-exec"))) thread_local uint32_t accessible_touches = 0;
 
 // The serving thread always answers: it waits for the host only, whose death ends those waits.
 bool Submit(Request* request) {
@@ -64,9 +68,16 @@ bool Submit(Request* request) {
 
 bool ClaimManagedFault(const PageFault& fault) {
   if (!serving.load(std::memory_order_acquire) || is_server) return false;
-  if (!IsDeviceAddress(fault.address) && pinned_count.load() == 0) return false;
+  if (!IsDeviceAddress(fault.address) && !any_pinned.load()) return false;
   Request request{.task = Task::kFault, .fault = fault};
-  return Submit(&request);
+  const bool served = Submit(&request);
+  if (!request.was_accessible) {
+    accessible_touches = 0;
+    return served;
+  }
+  // Where touches fail one after the other although their pages are accessible, they fail for another reason.
+  constexpr uint32_t kMost = 16;
+  return ++accessible_touches <= kMost;
 }
 
 // ---- the serving thread ----
@@ -121,14 +132,38 @@ class Server {
     const size_t count = watch_.TakeFaults(faults, std::size(faults));
     for (size_t i = 0; i < count; ++i) {
       // Of the program's own: it has it again, and meets what is there.
-      if (!areas_.Serve(faults[i])) watch_.TryAgain(faults[i].address, faults[i].address + kPageBytes);
+      bool was_accessible = false;
+      if (!ServeFault(faults[i], &was_accessible) || was_accessible)
+        watch_.TryAgain(faults[i].address, faults[i].address + kPageBytes);
+      areas_.BuryGone();
     }
   }
 
-  bool Serve(const Request& request) {
+  // Whether the touch succeeds when it is done again: its page may have been given back to the program for good since, or have been moved with
+  // the rest of the memory that the program had registered.
+  bool ServeFault(const PageFault& fault, bool* was_accessible) {
+    if (areas_.Serve(fault)) return true;
+    if (!any_pinned.load()) return false;
+    areas_.ForgetGone(true);
+    std::vector<Mapping> page;
+    const uint64_t begin = PageFloor(fault.address);
+    const int needed = fault.write ? PROT_WRITE : PROT_READ;
+    *was_accessible =
+        ReadMappings(begin, begin + kPageBytes, &page) && (page.front().protection & needed) != 0;
+    return *was_accessible;
+  }
+
+  bool Serve(Request& request) {
+    const bool result = request.task == Task::kFault ? ServeFault(request.fault, &request.was_accessible)
+                                                     : ServeOther(request);
+    areas_.BuryGone();
+    return result;
+  }
+
+  bool ServeOther(const Request& request) {
     switch (request.task) {
       case Task::kFault:
-        return areas_.Serve(request.fault);
+        return false;
       case Task::kAdd:
         return areas_.Add(request.memory);
       case Task::kRemove:
@@ -159,11 +194,16 @@ class Server {
       return -1;
     }
     compares.store(any_compared);
+    const int64_t longest = only_compared ? kLongestComparison : kLongestExchange;
+    if (interval_ > longest) {  // pages were lent since
+      interval_ = kShortestExchange;
+      due_ = 0;
+    }
     const int64_t now = Now();
     if (due_ == 0) due_ = now + interval_;
     if (now < due_) return due_ - now;
-    const int64_t longest = only_compared ? kLongestComparison : kLongestExchange;
     interval_ = areas_.Exchange(true) ? kShortestExchange : std::min(2 * interval_, longest);
+    areas_.BuryGone();
     due_ = 0;
     return 0;
   }
@@ -186,7 +226,7 @@ void InForkedChild() {
   serving.store(false);
   accessible_chunks.store(0);
   restored_count.store(0);
-  pinned_count.store(0);
+  any_pinned.store(false);
   TheComparedBytes().Abandon();
   work::watch.store(0);
 }
@@ -247,7 +287,6 @@ void CountKnown() {
     variables += one.owner != 0 ? 1 : 0;
     pinned += one.allocation.kind != HostKind::kManaged ? 1 : 0;
   }
-  pinned_count.store(pinned);
   restored_count.store(variables + pinned);
   known_count.store(known.size(), std::memory_order_release);
 }
@@ -357,6 +396,7 @@ CUresult AddPinned(const HostAllocation& allocation, uint64_t bytes, int file, u
   request.memory.file = file;
   request.memory.offset = offset;
   request.memory.is_restored = allocation.kind != HostKind::kInternal;
+  any_pinned.store(true);
   if (!Submit(&request)) return CUDA_ERROR_NOT_SUPPORTED;
   const std::unique_lock lock(registry.mutex);
   registry.known[allocation.address] = {allocation, 0};

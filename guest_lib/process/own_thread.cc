@@ -3,9 +3,10 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
-#include <signal.h>
 
-#include <initializer_list>
+#include <optional>
+
+#include "ivshmem_ring/system/own_signals.h"
 
 namespace causeway::guest {
 
@@ -17,16 +18,13 @@ void StayLoaded() {
 
 int StartOwnThread(void* (*main)(void*), bool all_signals, void* argument) {
   StayLoaded();
-  sigset_t blocked, before;
-  all_signals ? sigemptyset(&blocked) : sigfillset(&blocked);
-  for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) sigdelset(&blocked, own);
+  std::optional<WithoutProgramsSignals> no_signals;
+  if (!all_signals) no_signals.emplace();
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  pthread_sigmask(SIG_BLOCK, &blocked, &before);
   pthread_t thread;
   const int failed = pthread_create(&thread, &attributes, main, argument);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_attr_destroy(&attributes);
   return failed;
 }

@@ -2,7 +2,6 @@
 #include "ivshmem_ring/hosts/ask_hosts.h"
 
 #include <dlfcn.h>
-#include <signal.h>
 #include <string.h>
 
 #include <algorithm>
@@ -11,10 +10,12 @@
 #include <memory>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <system_error>
 #include <thread>
 
 #include "ivshmem_ring/hosts/dial.h"
+#include "ivshmem_ring/system/own_signals.h"
 
 namespace causeway {
 namespace {
@@ -88,10 +89,7 @@ std::vector<HostAnswer> AskHosts(const std::vector<HostAddress>& hosts, bool pat
   round->missing = hosts.size();
   for (const HostAddress& host : hosts)
     round->answers.push_back({HostAnswer::State::kDown, host.text + " did not answer in time", {}});
-  // The application's signals are not for these threads.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::optional<WithoutProgramsSignals> no_signals(std::in_place);
   for (size_t i = 0; i < hosts.size(); ++i) {
     try {
       std::thread([round, i] { Run(round, i); }).detach();
@@ -101,7 +99,7 @@ std::vector<HostAnswer> AskHosts(const std::vector<HostAddress>& hosts, bool pat
       --round->missing;
     }
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  no_signals.reset();
   const auto begin = std::chrono::steady_clock::now();
   std::unique_lock lock(round->mutex);
   const auto done = [&] { return round->missing == 0; };

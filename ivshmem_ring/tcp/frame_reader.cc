@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ivshmem_ring/tcp/frame_reader.h"
 
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
@@ -12,6 +11,8 @@
 #include <cstring>
 #include <system_error>
 #include <utility>
+
+#include "ivshmem_ring/system/own_signals.h"
 
 namespace causeway {
 namespace {
@@ -64,17 +65,13 @@ std::string FrameReader::Start() {
     close(timer_);
     timer_ = -1;
   }
-  // The application's signals are not for this thread.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const WithoutProgramsSignals no_signals;
   std::string failure;
   try {
     background_ = std::thread([this] { RunBackground(); });
   } catch (const std::system_error& error) {
     failure = std::string("no thread can be started to read from the peer: ") + error.what();
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return failure;
 }
 

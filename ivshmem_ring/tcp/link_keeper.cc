@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ivshmem_ring/tcp/link_keeper.h"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "ivshmem_ring/system/own_signals.h"
 #include "ivshmem_ring/transport/waiter.h"
 
 namespace causeway {
@@ -45,17 +45,13 @@ void LinkKeeper::Abandon() {
 std::string LinkKeeper::Start() {
   const std::lock_guard lock(mutex_);
   if (thread_.joinable() || stopped_) return {};
-  // The application's signals are not for this thread.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const WithoutProgramsSignals no_signals;
   std::string failure;
   try {
     thread_ = std::thread([this] { Run(); });
   } catch (const std::system_error& error) {
     failure = std::string("no thread can be started that connects again: ") + error.what();
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return failure;
 }
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <numeric>
 #include <thread>
@@ -328,6 +329,120 @@ TEST_F(RegisteredReachTest, MemoryThatWasUnmappedWithoutUnregistering) {
   for (size_t i = 0; i < kBytes; ++i) ASSERT_EQ(static_cast<char*>(memory)[i], 4) << i;
   munmap(memory, kBytes);
   OK(cuMemFree(device));
+}
+
+// Two registrations meet on a page, and one of them is made anew with other bytes.
+TEST_F(RegisteredReachTest, NeighboursOnOnePage) {
+  alignas(4096) static uint32_t page[1024];
+  std::memset(page, 0, sizeof page);
+  uint32_t *a = page + 10, *b = page + 500;
+  OK(cuMemHostRegister(a, 400, 0));
+  OK(cuMemHostRegister(b, 400, 0));
+  Add(a, 100, 1);
+  b[0] = 77;
+  Add(b, 100, 1);
+  OK(cuStreamSynchronize(nullptr));
+  EXPECT_EQ(b[0], 78u);
+  OK(cuMemHostUnregister(b));
+  std::memset(b, 0, 400);
+  OK(cuMemHostRegister(b, 400, 0));
+  Add(b, 50, 1);
+  OK(cuStreamSynchronize(nullptr));
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(b[i], i < 50 ? 1u : 0u) << i;
+  EXPECT_EQ(a[99], 1u);
+  OK(cuMemHostUnregister(a));
+  OK(cuMemHostUnregister(b));
+}
+
+// A thread of the program writes one half of a word, and kernels the other.
+TEST_F(RegisteredReachTest, BothWriteOneWord) {
+  alignas(8) static uint32_t words[4];
+  OK(cuMemHostRegister(words, sizeof words, 0));
+  std::atomic<bool> ends{false};
+  std::atomic<uint32_t> undone{0};
+  std::thread other([&] {
+    volatile uint32_t* own = words + 1;
+    for (uint32_t i = 1; !ends; ++i) {
+      *own = i;
+      for (int look = 0; look < 20; ++look) undone += *own != i ? 1 : 0;
+    }
+  });
+  for (uint32_t i = 1; i <= 300; ++i) {
+    Store(words, i);
+    OK(cuStreamSynchronize(nullptr));
+    ASSERT_EQ(words[0], i);
+  }
+  ends = true;
+  other.join();
+  EXPECT_EQ(undone, 0u);
+  OK(cuMemHostUnregister(words));
+}
+
+// What a kernel wrote at the end of the memory, beside others' bytes, is there when the program has seen a flag in the middle.
+TEST_F(RegisteredReachTest, AFlagComesAfterItsData) {
+  constexpr uint32_t kCount = 40'000;
+  std::vector<uint32_t> words = Words(kCount + 100);
+  uint32_t* begin = words.data() + 3;
+  OK(cuMemHostRegister(begin, kCount * 4, 0));
+  volatile uint32_t* data = begin + kCount - 1;
+  volatile uint32_t* flag = begin + kCount / 2;
+  CUstream stream = nullptr;
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  for (uint32_t i = 1; i <= 100; ++i) {
+    Store(data, 1'000'000 + i, stream);
+    Store(flag, 2'000'000 + i, stream);
+    test::YieldUntil([&] { return *flag == 2'000'000 + i; });
+    ASSERT_EQ(*data, 1'000'000 + i);
+    OK(cuStreamSynchronize(stream));
+  }
+  OK(cuStreamDestroy(stream));
+  OK(cuMemHostUnregister(begin));
+}
+
+TEST_F(RegisteredReachTest, AnotherThreadTouchesItWhileItIsUnregistered) {
+  std::vector<char> memory(2 << 20);
+  std::atomic<bool> ends{false};
+  std::thread other([&] {
+    volatile char* bytes = memory.data();
+    for (size_t i = 0; !ends; i = (i + 40961) % memory.size()) bytes[i] = static_cast<char>(bytes[i] + 1);
+  });
+  for (uint32_t round = 0; round < 100; ++round) {
+    OK(cuMemHostRegister(memory.data(), memory.size(), 0));
+    Store(reinterpret_cast<uint32_t*>(memory.data()), round);
+    OK(cuStreamSynchronize(nullptr));
+    OK(cuMemHostUnregister(memory.data()));
+  }
+  ends = true;
+  other.join();
+}
+
+// While a kernel waits for a thread that will name registered memory, another thread registers some, which may wait for the kernel.
+TEST_F(RegisteredReachTest, NamedWhileAnotherRegistrationWaits) {
+  std::vector<uint32_t> first = Words(20'000), second = Words(20'000);
+  OK(cuMemHostRegister(first.data(), first.size() * 4, 0));
+  CUstream stream = nullptr;
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  {
+    Spinner spinner(Kernel("spin"), stream);
+    CUcontext context = context_;
+    std::thread other([&] {
+      OK(cuCtxSetCurrent(context));
+      OK(cuMemHostRegister(second.data(), second.size() * 4, 0));
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::thread ends([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      spinner.Release();
+    });
+    Store(first.data(), 7, stream);
+    ends.join();
+    other.join();
+  }
+  OK(cuStreamSynchronize(stream));
+  EXPECT_EQ(first[0], 7u);
+  OK(cuMemHostUnregister(first.data()));
+  OK(cuMemHostUnregister(second.data()));
+  OK(cuStreamDestroy(stream));
 }
 
 TEST_F(RegisteredReachTest, GraphsUseIt) {

@@ -33,7 +33,8 @@ add_test(NAME page_watch_test COMMAND page_watch_test)
 set_tests_properties(page_watch_test PROPERTIES LABELS unit TIMEOUT 60)
 
 # Bytes of registered memory that are exchanged by comparing them, without watching pages.
-add_executable(compared_bytes_test compared_bytes_test.cc ${CMAKE_SOURCE_DIR}/guest_lib/managed/compared_bytes.cc)
+add_executable(compared_bytes_test compared_bytes_test.cc ${CMAKE_SOURCE_DIR}/guest_lib/managed/compared_bytes.cc
+  ${CMAKE_SOURCE_DIR}/guest_lib/addresses/mappings.cc)
 target_link_libraries(compared_bytes_test PRIVATE guest_connect causeway_options GTest::gtest_main)
 add_test(NAME compared_bytes_test COMMAND compared_bytes_test)
 set_tests_properties(compared_bytes_test PROPERTIES LABELS unit TIMEOUT 60)
