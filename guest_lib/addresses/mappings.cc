@@ -115,11 +115,32 @@ bool AskForMappings(uint64_t begin, uint64_t end, std::vector<Mapping>* mappings
 }  // namespace
 
 bool ReadMappings(uint64_t begin, uint64_t end, std::vector<Mapping>* mappings) {
-  bool whole = false;
+  return ReadMappings(std::vector<PageRange>{{begin, end}}, mappings);
+}
+
+bool ReadMappings(const std::vector<PageRange>& ranges, std::vector<Mapping>* mappings) {
   mappings->clear();
-  if (AskForMappings(begin, end, mappings, &whole)) return whole;
+  bool known = true, all = true;
+  for (const PageRange& range : ranges) {
+    bool whole = false;
+    known = known && AskForMappings(range.begin, range.end, mappings, &whole);
+    all = all && whole;
+  }
+  if (known) return all;
+  std::vector<Mapping> text;
   mappings->clear();
-  return ReadMapsText(begin, end, mappings);
+  all = true;
+  ReadMapsText(ranges.front().begin, ranges.back().end, &text);
+  for (const PageRange& range : ranges) {
+    uint64_t at = range.begin;
+    for (const Mapping& mapping : CutMappings(text, range.begin, range.end)) {
+      all = all && mapping.begin == at;
+      at = mapping.end;
+      mappings->push_back(mapping);
+    }
+    all = all && at == range.end;
+  }
+  return all;
 }
 
 std::vector<Mapping> CutMappings(const std::vector<Mapping>& mappings, uint64_t begin, uint64_t end) {

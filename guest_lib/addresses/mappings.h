@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "ivshmem_ring/messages/registration.h"
+
 namespace causeway::guest {
 
 // The part of one mapping that lies in the range that was asked for.
@@ -20,6 +22,9 @@ struct Mapping {
 // Replaces *mappings by the mappings of [begin, end), in order of address. False: a page of the range is not
 // mapped, or the kernel did not answer; *mappings then has those that were found.
 bool ReadMappings(uint64_t begin, uint64_t end, std::vector<Mapping>* mappings);
+
+// The same for several ranges in order of address that do not overlap: one list for all, and true if each is mapped whole.
+bool ReadMappings(const std::vector<PageRange>& ranges, std::vector<Mapping>* mappings);
 
 // The parts of the mappings that lie in [begin, end), with offsets to match. Asks the kernel nothing.
 std::vector<Mapping> CutMappings(const std::vector<Mapping>& mappings, uint64_t begin, uint64_t end);

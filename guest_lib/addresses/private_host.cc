@@ -256,10 +256,16 @@ void NotePrivateHostReached(uint64_t address, uint64_t device_address, Object* c
   NoteReached(found);
 }
 
-void NotePrivateHostLeft(uint64_t address) {
+bool IsPrivateHostReached(uint64_t address) {
+  const std::lock_guard lock(mutex);
+  const PrivateHost* found = Find(address);
+  return found != nullptr && found->reached && found->host.device_address != 0;
+}
+
+void NotePrivateHostLeft(uint64_t address, uint64_t id) {
   const std::lock_guard lock(mutex);
   PrivateHost* found = Find(address);
-  if (found == nullptr || !found->reached) return;
+  if (found == nullptr || found->host.id != id || !found->reached) return;
   found->host.device_address = found->host.address;
   found->reached_in = nullptr;
   found->reached = found->closed = false;

@@ -54,8 +54,10 @@ bool SetPrivateHostSyncMemops(uint64_t address, bool value);
 // Notes that the device reaches the block that begins there from now on, at `device_address`, since the host has registered it in that
 // context; 0: it cannot.
 void NotePrivateHostReached(uint64_t address, uint64_t device_address, Object* context);
-// Notes that the device no longer reaches it, and may be let reach it again.
-void NotePrivateHostLeft(uint64_t address);
+// Notes that the device no longer reaches the block of that id, and may be let reach it again.
+void NotePrivateHostLeft(uint64_t address, uint64_t id);
+// Whether the device reaches the block that begins there.
+bool IsPrivateHostReached(uint64_t address);
 // The blocks of pinned memory that belong to that context, and those that the host has registered in it.
 std::vector<PrivateHost> PrivateHostOf(const Object* context);
 std::vector<PrivateHost> PrivateHostReachedIn(const Object* context);

@@ -172,10 +172,6 @@ CUresult Start() {
   return CUDA_SUCCESS;
 }
 
-bool IsInStreams(const Entry& entry) {
-  return entry.kind != Kind::kOnce && entry.form != Form::kNotification;
-}
-
 uint64_t Add(const Entry& entry, CUresult* error) {
   const std::lock_guard lock(table.mutex);
   const CUresult result = Start();
@@ -191,7 +187,7 @@ uint64_t Add(const Entry& entry, CUresult* error) {
   }
   Entry& added = table.entries[++table.last_id] = entry;
   added.context = CurrentContextObject();
-  if (IsInStreams(entry)) in_streams.fetch_add(1);
+  if (entry.kind == Kind::kInStream) in_streams.fetch_add(1);
   // Under the lock: the numbers that one word gets only grow.
   if (entry.kind == Kind::kInStream) added.word = callback_words::Take(table.last_id, &RunAnnounced);
   table.grown.notify_one();
@@ -248,7 +244,7 @@ void Release(uint64_t id) {
     table.nodes.erase({found->second.function, found->second.user_data});
   }
   if (found->second.word != kNoCallbackWord) callback_words::Release(found->second.word, id);
-  if (IsInStreams(found->second)) in_streams.fetch_sub(1);
+  if (found->second.kind == Kind::kInStream) in_streams.fetch_sub(1);
   table.entries.erase(found);
 }
 

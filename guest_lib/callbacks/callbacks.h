@@ -18,7 +18,7 @@
 
 namespace causeway::guest::callbacks {
 
-// How many functions a stream may come to: those for which one waits, and those that launches of graphs run.
+// How many functions streams wait for. Those that launches of graphs run are not among them.
 inline std::atomic<size_t> in_streams{0};
 
 enum class Kind {

@@ -65,9 +65,9 @@ inline CUresult AwaitCopied(CUstream stream) {
   return cuStreamSynchronize(stream);
 }
 
-// To be called before an asynchronous copy reads host memory at `source`, other than memory that the host's driver reads by itself when
-// the copy's turn comes. A function of the program that the stream comes to before the copy may still write pinned or registered memory, so
-// it is waited for.
-CUresult AwaitFunctionsBefore(CUstream stream, CopyForm form, uint64_t source);
+// To be called before an asynchronous copy looks what kind of memory the host's is at `source`. While streams wait for functions of the
+// program, which may still write pinned or registered memory before the copy's turn comes, the device is let reach such memory, so that the
+// host reads it then. Where it cannot, the stream is waited for.
+CUresult HeedFunctionsBefore(CUstream stream, CopyForm form, uint64_t source);
 
 }  // namespace causeway::guest

@@ -45,8 +45,8 @@ bool Close(const PrivateHost& block) {
 
 // Ends the exchange of the block's bytes and its registration. The caller does not hold the mutex: the driver waits for the device,
 // and the device may wait for a thread that needs the mutex to name another block.
-void Leave(const PrivateHost& block) {
-  ForgetMigrating(block.host.address);
+void Leave(const PrivateHost& block, bool discard) {
+  ForgetMigrating(block.host.address, discard);
   const InContext context(block.reached_in);
   SendUnregister(block.host.address, [] {});
 }
@@ -94,7 +94,7 @@ CUresult FreePinned(uint64_t address) {
       return CUDA_ERROR_INVALID_VALUE;
     leaves = Close(block);
   }
-  if (leaves) Leave(block);
+  if (leaves) Leave(block, true);
   return FreePrivateHost(reinterpret_cast<void*>(address));
 }
 
@@ -115,8 +115,8 @@ void LeavePinnedOf(Object* context) {
     DrainDevice();
   }
   for (const PrivateHost& block : reached) {
-    Leave(block);
-    if (block.host.kind == HostKind::kPooled) NotePrivateHostLeft(block.host.address);
+    Leave(block, false);
+    if (block.host.kind == HostKind::kPooled) NotePrivateHostLeft(block.host.address, block.host.id);
   }
 }
 

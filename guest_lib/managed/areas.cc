@@ -114,7 +114,7 @@ bool ManagedAreas::Add(const ManagedMemory& memory) {
   restored_ += memory.is_restored ? 1 : 0;
   const bool added = (watched.begin >= watched.end || AddPages(memory, watched.begin, watched.end)) &&
                      (memory.form != ManagedMemory::Form::kKept || AddCompared(memory, watched));
-  if (!added) Remove(memory.address);
+  if (!added) Remove(memory.address, false);
   return added;
 }
 
@@ -155,12 +155,12 @@ bool ManagedAreas::AddPages(const ManagedMemory& memory, uint64_t begin, uint64_
   return true;
 }
 
-void ManagedAreas::Remove(uint64_t address) {
+void ManagedAreas::Remove(uint64_t address, bool discard) {
   const auto found = memory_.find(address);
   if (found == memory_.end()) return;
   const ManagedMemory memory = found->second;
   const PageRange watched = WatchedOf(memory);
-  if (memory.form == ManagedMemory::Form::kKept) {
+  if (memory.form == ManagedMemory::Form::kKept && !discard) {
     ForgetGone(true);
     Exchange(true);  // what kernels wrote into compared bytes
     compared_.Remove(address, address + memory.bytes);
@@ -486,8 +486,11 @@ bool ManagedAreas::Serve(const PageFault& fault) {
   if (state == State::kAbsent) return false;
   // Where the kernel tells of touches it tells of those of this memory alone.
   if (area->is_kept && !watch_.serves_system_calls()) {
-    ForgetGone(true);
-    if (Find(fault.address) != area) return false;
+    const uint64_t begin = area->ChunkBegin(chunk);
+    if (!HasMappings(*area, {{begin, std::min(area->end, begin + kWindowBytes + area->chunk_bytes)}})) {
+      ForgetGone(true);
+      return false;
+    }
   }
   const bool writes = fault.write || !watch_.notices_writes();
   // Another thread's fault may have been served meanwhile, or the kernel has unmapped the page by itself.

@@ -71,7 +71,8 @@ class ManagedAreas {
   // Begins to serve managed memory. False: there can be no pages at its addresses.
   bool Add(const ManagedMemory& memory);
   // Ends it. Of registered memory, no work that uses it is in flight: the program then has the valid bytes, and no page is watched.
-  void Remove(uint64_t address);
+  // `discard`: the program frees the memory, and no byte of it matters any more.
+  void Remove(uint64_t address, bool discard);
   // Fetches what a fault needs, and lets the faulting thread go on. False: it was not in managed memory.
   bool Serve(const PageFault& fault);
   // Gives everything back: all chunks are away when it returns.
@@ -130,7 +131,9 @@ class ManagedAreas {
   void RemovePages(uint64_t begin, uint64_t end);
   void BringHome(const Area& area, const Mapping& part);
   static std::vector<Mapping> PartsOf(const Area& area, const std::vector<Mapping>& mappings);
-  static bool IsStillThere(const Area& area, const std::vector<Mapping>& mappings);
+  static bool IsStillThere(const Area& area, PageRange pages, const std::vector<Mapping>& mappings);
+  static bool HasMappings(const Area& area, const std::vector<PageRange>& pages);
+  static std::vector<PageRange> PagesToChange(const Area& area, bool include_away);
   bool ReadCompared();
   static Access AccessOf(const Area& area, State state);
   static WatchedPages PagesOf(const Area& area, Run run);

@@ -55,9 +55,11 @@ void Merge(uint64_t address, const std::byte* read, const std::byte* shadow) {
   } while (!__atomic_compare_exchange_n(word, &seen, wanted, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
 }
 
+// Where the kernel does not say, as without descriptors, it is: the caller has looked at the memory.
 bool IsWritable(uint64_t address, uint64_t bytes) {
   std::vector<Mapping> mappings;
-  return ReadMappings(PageFloor(address), PageCeiling(address + bytes), &mappings) && AllWritable(mappings);
+  const bool whole = ReadMappings(PageFloor(address), PageCeiling(address + bytes), &mappings);
+  return mappings.empty() || (whole && AllWritable(mappings));
 }
 
 }  // namespace
@@ -80,11 +82,15 @@ bool ComparedBytes::Look(uint64_t address, uint64_t bytes) {
     const void* from = reinterpret_cast<const void*>(address + at);
     const ssize_t written = write(pipe_[1], from, std::min(bytes - at, kPiece));
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0 && errno == EFAULT) return false;
-    if (written <= 0 || read(pipe_[0], now_.data() + at, static_cast<size_t>(written)) != written) {
-      std::memcpy(now_.data() + at, from, bytes - at);  // the kernel has no memory for it
-      return true;
+    if (written <= 0) {
+      const bool mapped = written == 0 || errno != EFAULT;
+      // Linux before 6.15 leaves an empty buffer in the pipe where it cannot copy.
+      char none;
+      while (read(pipe_[0], &none, 1) > 0) continue;
+      if (mapped) std::memcpy(now_.data() + at, from, bytes - at);  // the kernel has no memory for it
+      return mapped;
     }
+    if (read(pipe_[0], now_.data() + at, static_cast<size_t>(written)) != written) return false;
     at += static_cast<uint64_t>(written);
   }
   return true;
@@ -150,36 +156,54 @@ void ComparedBytes::SortEnds(Parts* parts) {
                    [](const Part& a, const Part& b) { return a.range->bytes > b.range->bytes; });
 }
 
+// Copies the program's bytes to each range's read(), again until two looks agree: then everything is there that was written before anything
+// that the first of them saw. Returns the ranges that are there and not as both sides last had them. The caller holds the mutex.
+std::vector<std::pair<uint64_t, ComparedBytes::Range*>> ComparedBytes::LookAtAll() {
+  constexpr int kMostLooks = 4;
+  std::vector<std::pair<uint64_t, Range*>> changed;
+  for (int look = 0; look < kMostLooks; ++look) {
+    bool agree = look > 0;
+    changed.clear();
+    for (auto& [address, range] : ranges_) {
+      if (!Look(address, range.bytes)) continue;
+      if (look == 0 || std::memcmp(range.read(), now_.data(), range.bytes) != 0) {
+        agree = false;
+        std::memcpy(range.read(), now_.data(), range.bytes);
+      }
+      if (!range.sent || std::memcmp(range.read(), range.shadow, range.bytes) != 0)
+        changed.emplace_back(address, &range);
+    }
+    if (agree || changed.empty()) break;
+  }
+  return changed;
+}
+
 void ComparedBytes::AddChanges(std::vector<ManagedSpan>* data, std::vector<ManagedSpan>* flags) {
   if (empty()) return;
   const std::lock_guard lock(mutex_);
+  const auto changed = LookAtAll();
+  if (changed.empty()) return;
   Parts parts;
-  const size_t before = data->size() + flags->size();
   const auto add = [](const Part& part, std::vector<ManagedSpan>* spans) {
     const Range& range = *part.range;
     ForEachDifference(range.read(), range.shadow, part.begin, part.end, [&](uint64_t at, uint64_t bytes) {
       spans->push_back({part.address + at, range.read() + at, bytes, 0, 0});
     });
   };
-  std::vector<const Range*> looked;
-  for (auto& [address, range] : ranges_) {
-    if (!Look(address, range.bytes)) continue;
-    looked.push_back(&range);
-    std::memcpy(range.read(), now_.data(), range.bytes);
-    if (!range.sent) {
+  for (const auto& [address, range] : changed) {
+    if (range->sent) {
+      AddParts(address, *range, range->read(), &parts);
+    } else {
       // The host may have other bytes on a page that another registration has kept there.
-      range.sent = true;
-      std::memcpy(range.shadow, now_.data(), range.bytes);
-      data->push_back({address, range.shadow, range.bytes, 0, 0});
-      continue;
+      range->sent = true;
+      data->push_back({address, range->read(), range->bytes, 0, 0});
     }
-    AddParts(address, range, range.read(), &parts);
   }
   SortEnds(&parts);
   for (const Part& part : parts.data) add(part, data);
   for (const Part& part : parts.ends) add(part, flags);
-  for (const Range* range : looked) std::memcpy(range->shadow, range->read(), range->bytes);
-  if (data->size() + flags->size() != before) sending_.store(true);
+  for (const auto& [address, range] : changed) std::memcpy(range->shadow, range->read(), range->bytes);
+  sending_.store(true);
 }
 
 void ComparedBytes::AddAll(std::vector<ManagedSpan>* spans) {
@@ -214,7 +238,7 @@ bool ComparedBytes::Take() {
   std::vector<const Range*> taken;
   for (const auto& [address, range] : ranges_) {
     if (!range.sent || std::memcmp(range.read(), range.shadow, range.bytes) == 0) continue;
-    if (!IsWritable(address, range.bytes)) continue;
+    if (!Look(address, range.bytes) || !IsWritable(address, range.bytes)) continue;
     AddParts(address, range, range.read(), &parts);
     taken.push_back(&range);
   }

@@ -10,19 +10,20 @@
 
 namespace causeway::guest {
 
-// Lets the program have a part of an area, unwatched, wherever it lies now, with what the host has. The area's chunks are away there, or
-// owned where the memory is fresh.
+// Lets the program have a part of an area, unwatched, wherever it lies now, with what both sides have written.
 void ManagedAreas::BringHome(const Area& area, const Mapping& part) {
   const uint64_t begin = area.begin + (part.offset - area.offset), end = begin + (part.end - part.begin);
-  std::vector<ManagedSpan> spans;
+  std::vector<ManagedSpan> written, read;
   bool was_watched = false;
   for (size_t i = (begin - area.begin) / area.chunk_bytes; i < area.state.size() && area.ChunkBegin(i) < end;
        ++i) {
     was_watched = was_watched || AccessOf(area, area.state[i]) != Access::kFree;
-    if (area.state[i] == State::kAway || area.state[i] == State::kReady)
-      AddSpans(area, std::max(begin, area.ChunkBegin(i)), std::min(end, area.ChunkEnd(i)), &spans);
+    if (area.state[i] == State::kAbsent || area.state[i] == State::kOwned) continue;
+    if (area.state[i] == State::kShared) AddShared(area, i, area.twins.at(i), &written);
+    AddSpans(area, std::max(begin, area.ChunkBegin(i)), std::min(end, area.ChunkEnd(i)), &read);
   }
-  if (!spans.empty()) Failed(link_.Read(spans, nullptr));
+  if (!written.empty()) Failed(link_.Write(written));
+  if (!read.empty()) Failed(link_.Read(read, nullptr));
   watch_.Set({part.begin, part.end, area.Alias(begin)}, was_watched ? Access::kNone : Access::kFree,
              Access::kFree);
 }
@@ -46,12 +47,38 @@ std::vector<Mapping> ManagedAreas::PartsOf(const Area& area, const std::vector<M
   return parts;
 }
 
-bool ManagedAreas::IsStillThere(const Area& area, const std::vector<Mapping>& mappings) {
-  uint64_t at = area.begin;
-  for (const Mapping& part : PartsOf(area, mappings)) {
+bool ManagedAreas::IsStillThere(const Area& area, PageRange pages, const std::vector<Mapping>& mappings) {
+  uint64_t at = pages.begin;
+  for (const Mapping& part : PartsOf(area, CutMappings(mappings, pages.begin, pages.end))) {
     if (part.begin == at && part.offset == area.offset + (at - area.begin)) at = part.end;
   }
-  return at == area.end;
+  return at == pages.end;
+}
+
+// The pages of an area whose access may be changed next: those that the program has access to, or all.
+std::vector<PageRange> ManagedAreas::PagesToChange(const Area& area, bool include_away) {
+  if (include_away) return {{area.begin, area.end}};
+  std::vector<PageRange> pages;
+  for (size_t i = 0; area.accessible != 0 && i < area.state.size(); ++i) {
+    if (area.state[i] == State::kAbsent || area.state[i] == State::kAway) continue;
+    if (!pages.empty() && pages.back().end == area.ChunkBegin(i)) {
+      pages.back().end = area.ChunkEnd(i);
+    } else {
+      pages.push_back({area.ChunkBegin(i), area.ChunkEnd(i)});
+    }
+  }
+  return pages;
+}
+
+bool ManagedAreas::HasMappings(const Area& area, const std::vector<PageRange>& pages) {
+  std::vector<Mapping> mappings, first;
+  // Where nothing can be read, as without descriptors, all is taken to be there.
+  if (!ReadMappings(pages, &mappings) && mappings.empty()) {
+    const auto code = reinterpret_cast<uint64_t>(&accessible_chunks);
+    if (!ReadMappings(PageFloor(code), PageFloor(code) + kPageBytes, &first)) return true;
+  }
+  return std::all_of(pages.begin(), pages.end(),
+                     [&](const PageRange& range) { return IsStillThere(area, range, mappings); });
 }
 
 // Forgets each area of registered memory of which the program has unmapped, moved or replaced a page: others' memory may lie there now, whose
@@ -60,25 +87,13 @@ bool ManagedAreas::IsStillThere(const Area& area, const std::vector<Mapping>& ma
 // it. Areas are kept until BuryGone, because callers may be at work on them.
 void ManagedAreas::ForgetGone(bool include_away) {
   constexpr uint64_t kAddressSpace = uint64_t{1} << 47;
-  uint64_t begin = kAddressSpace, end = 0;
-  const auto is_looked_at = [&](const Area& area) {
-    return area.is_kept && (include_away || area.accessible != 0);
-  };
-  for (const auto& [at, area] : areas_) {
-    if (!is_looked_at(area)) continue;
-    begin = std::min(begin, area.begin);
-    end = std::max(end, area.end);
-  }
-  if (begin >= end) return;
-  std::vector<Mapping> mappings, everywhere;
-  // Where nothing can be read, as without descriptors, all is taken to be there.
-  if (!ReadMappings(begin, end, &mappings) && mappings.empty() &&
-      !ReadMappings(0, kAddressSpace, &everywhere) && everywhere.empty())
-    return;
+  std::vector<Mapping> everywhere;
   for (auto at = areas_.begin(); at != areas_.end();) {
     const auto here = at++;
     Area& area = here->second;
-    if (!is_looked_at(area) || IsStillThere(area, mappings)) continue;
+    if (!area.is_kept) continue;
+    const std::vector<PageRange> pages = PagesToChange(area, include_away);
+    if (pages.empty() || HasMappings(area, pages)) continue;
     if (everywhere.empty()) ReadMappings(0, kAddressSpace, &everywhere);
     for (const Mapping& part : PartsOf(area, everywhere)) BringHome(area, part);
     Mark(area, {0, area.state.size()}, State::kAbsent);

@@ -38,6 +38,7 @@ struct Request {
   PageFault fault{};
   ManagedMemory memory{};
   bool read_compared = false;   // of kExchange, as in work::ManagedPages
+  bool discard = false;         // of kRemove, as in ManagedAreas
   bool was_accessible = false;  // of kFault: the page was accessible when the thread looked, or is now
   bool result = false;
   Request* next = nullptr;
@@ -167,7 +168,7 @@ class Server {
       case Task::kAdd:
         return areas_.Add(request.memory);
       case Task::kRemove:
-        areas_.Remove(request.memory.address);
+        areas_.Remove(request.memory.address, request.discard);
         return true;
       case Task::kGiveBack:
         areas_.GiveBack();
@@ -313,7 +314,7 @@ CUresult CopyStream(Object* context, WireHandle* wire) {
 }
 
 template <class Match>
-void ForgetIf(Match match) {
+void ForgetIf(Match match, bool discard = false) {
   if (known_count.load(std::memory_order_acquire) == 0) return;
   const PagesChange change;
   std::vector<uint64_t> gone;
@@ -328,7 +329,7 @@ void ForgetIf(Match match) {
     CountKnown();
   }
   for (const uint64_t address : gone) {
-    Request request{.task = Task::kRemove};
+    Request request{.task = Task::kRemove, .discard = discard};
     request.memory.address = address;
     Submit(&request);
   }
@@ -425,8 +426,8 @@ bool SetMigratingSyncMemops(uint64_t address, bool value) {
   return found != registry.known.end();
 }
 
-void ForgetMigrating(uint64_t address) {
-  ForgetIf([address](const Known& known) { return known.allocation.address == address; });
+void ForgetMigrating(uint64_t address, bool discard) {
+  ForgetIf([address](const Known& known) { return known.allocation.address == address; }, discard);
 }
 // A module's variables go with its context; a library's outlast it.
 void ForgetMigratingOf(const Object* context) {

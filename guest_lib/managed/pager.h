@@ -24,8 +24,8 @@ CUresult AddPinned(const HostAllocation& allocation, uint64_t bytes, int file, u
 bool FindMigrating(uint64_t address, HostAllocation* allocation, bool variables);
 // Sets CU_POINTER_ATTRIBUTE_SYNC_MEMOPS of what holds the address. False: there is no such memory.
 bool SetMigratingSyncMemops(uint64_t address, bool value);
-// To be called after it was freed: one allocation, all of a context, all variables of a module or library.
-void ForgetMigrating(uint64_t address);
+// To be called after it was freed, or with `discard` before: no byte of it matters any more. One allocation, all of a context, all variables of a module or library.
+void ForgetMigrating(uint64_t address, bool discard = false);
 void ForgetMigratingOf(const Object* context);
 void ForgetMigratingOf(WireHandle owner);
 

@@ -33,23 +33,57 @@ struct HostPools {
   std::map<CUdeviceptr, CUmemoryPool> live;                               // allocations
   std::map<std::pair<CUmemoryPool, CUdevice>, CUmemAccess_flags> access;  // as the program has set it
   std::vector<Freed> freed;
+  std::multimap<size_t, CUdeviceptr> idle;  // by bytes
+  uint64_t idle_bytes = 0;
 };
 auto& all = *new HostPools;  // never destroyed
 
+// Blocks that were freed over TCP and that the device reaches. They wait for the next allocation of their size, because the host waits for
+// the device when it ends a registration, which a free must not.
+constexpr uint64_t kMostIdle = 256u << 20;
+
 CUresult Take(size_t bytes, void** memory) {
   Session& session = Session::Made();
-  return session.transport().shares_memory()
-             ? session.memory().Allocate(bytes, HostKind::kPooled, 0, memory)
-             : AllocatePrivateHost(memory, bytes, nullptr, 0, HostKind::kPooled);
+  if (session.transport().shares_memory())
+    return session.memory().Allocate(bytes, HostKind::kPooled, 0, memory);
+  {
+    const std::lock_guard lock(all.mutex);
+    if (const auto idle = all.idle.find(bytes); idle != all.idle.end()) {
+      *memory = reinterpret_cast<void*>(idle->second);
+      all.idle.erase(idle);
+      all.idle_bytes -= bytes;
+      return CUDA_SUCCESS;
+    }
+  }
+  return AllocatePrivateHost(memory, bytes, nullptr, 0, HostKind::kPooled);
 }
 
 void Release(CUdeviceptr address) {
   Session& session = Session::Made();
   if (session.transport().shares_memory()) {
     session.memory().Free(reinterpret_cast<void*>(address));
-  } else {
-    FreePinned(address);
+    return;
   }
+  HostAllocation block;
+  if (FindPrivateHost(address, &block) && IsPrivateHostReached(address)) {
+    const std::lock_guard lock(all.mutex);
+    if (all.idle_bytes + block.bytes <= kMostIdle) {
+      all.idle.emplace(block.bytes, address);
+      all.idle_bytes += block.bytes;
+      return;
+    }
+  }
+  FreePinned(address);
+}
+
+void ReleaseIdle() {
+  std::multimap<size_t, CUdeviceptr> idle;
+  {
+    const std::lock_guard lock(all.mutex);
+    idle.swap(all.idle);
+    all.idle_bytes = 0;
+  }
+  for (const auto& [bytes, address] : idle) FreePinned(address);
 }
 
 bool TakeLive(CUdeviceptr address) {
@@ -86,24 +120,33 @@ bool ReclaimFreedToHostPools() {
   // One thread looks at a time, and the others wait for what it finds: they would see nothing to look at, and refuse memory
   // that it is about to give back.
   static auto& looking = *new Mutex<Lock::kDefaultHostPools>;  // never destroyed
-  const std::lock_guard one(looking);
-  std::vector<Freed> looked;
+  std::vector<CUdeviceptr> done;
   {
-    const std::lock_guard lock(all.mutex);
-    looked.swap(all.freed);
-  }
-  std::vector<Freed> kept;
-  for (const Freed& freed : looked) {
-    if (cuEventQuery(freed.event) == CUDA_ERROR_NOT_READY) {
-      kept.push_back(freed);
-      continue;
+    const std::lock_guard one(looking);
+    std::vector<Freed> looked, kept;
+    {
+      const std::lock_guard lock(all.mutex);
+      looked.swap(all.freed);
     }
-    cuEventDestroy_v2(freed.event);
-    Release(freed.address);
+    for (const Freed& freed : looked) {
+      if (cuEventQuery(freed.event) == CUDA_ERROR_NOT_READY) {
+        kept.push_back(freed);
+        continue;
+      }
+      cuEventDestroy_v2(freed.event);
+      done.push_back(freed.address);
+    }
+    if (Session::Made().transport().shares_memory()) {
+      for (const CUdeviceptr address : done) Release(address);
+    }
+    const std::lock_guard lock(all.mutex);
+    all.freed.insert(all.freed.end(), kept.begin(), kept.end());
   }
-  const std::lock_guard lock(all.mutex);
-  all.freed.insert(all.freed.end(), kept.begin(), kept.end());
-  return kept.size() != looked.size();
+  // Without the lock: it may send messages.
+  if (!Session::Made().transport().shares_memory()) {
+    for (const CUdeviceptr address : done) Release(address);
+  }
+  return !done.empty();
 }
 
 namespace {
@@ -153,6 +196,7 @@ CUresult DestroyHostPool(CUmemoryPool pool) {
   const CUresult result = Wait<Op::cuMemPoolDestroy>(pool);
   if (result == CUDA_SUCCESS) {
     ReclaimFreedToHostPools();
+    ReleaseIdle();
     return result;
   }
   const std::lock_guard lock(all.mutex);

@@ -163,6 +163,41 @@ TEST_F(CallbackTest, TheFunctionWritesWhatTheNextCopyReads) {
   OK(cuMemFree(device));
 }
 
+// While a function of one stream has not returned, a copy in another stream is enqueued without a wait, also where that stream waits for the
+// program.
+TEST_F(CallbackTest, ACopyDoesNotWaitForAFunctionElsewhere) {
+  void* pinned = nullptr;
+  CUdeviceptr device = 0;
+  CUstream other = nullptr;
+  OK(cuMemHostAlloc(&pinned, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
+  OK(cuMemAlloc(&device, 4096));
+  OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+  OK(cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(pinned), 5, 4096, other));
+  OK(cuStreamSynchronize(other));
+  static std::atomic<bool> go_on;
+  go_on = false;
+  OK(cuLaunchHostFunc(
+      stream_,
+      [](void*) {
+        for (int i = 0; i < 1000 && !go_on; ++i) std::this_thread::sleep_for(5ms);
+      },
+      nullptr));
+  {
+    Spinner spinner(Kernel("spin"), other);
+    EXPECT_FALSE(Waits(
+        spinner, [&] { OK(cuMemcpyHtoDAsync(device, pinned, 4096, other)); }, false));
+  }
+  go_on = true;
+  OK(cuStreamSynchronize(stream_));
+  OK(cuStreamSynchronize(other));
+  char last = 0;
+  OK(cuMemcpyDtoH(&last, device + 4095, 1));
+  EXPECT_EQ(last, 5);
+  OK(cuStreamDestroy(other));
+  OK(cuMemFree(device));
+  OK(cuMemFreeHost(pinned));
+}
+
 TEST_F(CallbackTest, LaunchReturnsWhileTheStreamIsBusy) {
   std::atomic<int> count{0};
   Spinner spinner(Kernel("spin"), stream_);

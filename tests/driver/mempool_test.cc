@@ -117,6 +117,40 @@ TEST_F(MempoolTest, OnTheHost) {
   OK(cuStreamDestroy(stream));
 }
 
+// While a kernel waits for the program, memory that kernels have used is freed, and allocated again, without a wait.
+TEST_F(MempoolTest, FreeingToAPoolOnTheHostWaitsForNothing) {
+  CUmemoryPool pool = PoolOnTheHost();
+  if (pool == nullptr) GTEST_SKIP() << "no pools on the host";
+  const CUmemAccessDesc access{{CU_MEM_LOCATION_TYPE_DEVICE, {0}}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  OK(cuMemPoolSetAccess(pool, &access, 1));
+  CUstream stream = nullptr, busy = nullptr;
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  OK(cuStreamCreate(&busy, CU_STREAM_NON_BLOCKING));
+  CUdeviceptr address = 0;
+  OK(cuMemAllocFromPoolAsync(&address, 4000, pool, stream));
+  OK(cuMemsetD32Async(address, 8, 1000, stream));
+  OK(cuStreamSynchronize(stream));
+  EXPECT_EQ(reinterpret_cast<uint32_t*>(address)[999], 8u);
+  {
+    Spinner spinner(Kernel("spin"), busy);
+    EXPECT_FALSE(Waits(
+        spinner,
+        [&] {
+          OK(cuMemFreeAsync(address, stream));
+          OK(cuStreamSynchronize(stream));
+          OK(cuMemAllocFromPoolAsync(&address, 4000, pool, stream));
+          OK(cuMemsetD32Async(address, 9, 1000, stream));
+          OK(cuStreamSynchronize(stream));
+        },
+        false));
+  }
+  EXPECT_EQ(reinterpret_cast<uint32_t*>(address)[999], 9u);
+  OK(cuMemFree(address));
+  OK(cuMemPoolDestroy(pool));
+  OK(cuStreamDestroy(busy));
+  OK(cuStreamDestroy(stream));
+}
+
 // A context in which kernels have used it may end, and those of another one use it.
 TEST_F(MempoolTest, MemoryOnTheHostOutlastsContexts) {
   CUmemoryPool pool = PoolOnTheHost();
