@@ -21,7 +21,7 @@ FLOORS = {
     "guest_lib": [
         ["guest_lib/old_glibc"],
         ["guest_lib/process", "guest_lib/tls"],
-        ["guest_lib/connection"],
+        ["guest_lib/connection", "guest_lib/page_watch"],
         ["guest_lib/session"],
         ["guest_lib/stream"],
         ["guest_lib/callbacks"],

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "guest_lib/addresses/host_allocation.h"
-#include "guest_lib/connection/page_file.h"
+#include "guest_lib/connection/connection.h"
 
 namespace causeway::guest {
 

@@ -1,17 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
 // One session's way to the host: its transport and, where memory is shared, its part of the region. Each way
-// in (connect.h) implements this class. It is also the PageFile whose pages are the region's; over TCP it has no pages, and MapPages fails. Any thread may call its functions, several at once. Offsets and sizes
-// are in bytes, offsets from the beginning of the region.
+// in (connect.h) implements Connection, which is also the PageFile whose pages are the region's; over TCP it has no pages, and
+// MapPages fails. Any thread may call its functions, several at once. Offsets and sizes are in bytes, offsets from the beginning of
+// the region.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 
-#include "guest_lib/connection/page_file.h"
 #include "ivshmem_ring/transport/layout.h"
 #include "ivshmem_ring/transport/transport.h"
 
 namespace causeway::guest {
+
+// A file whose pages can replace pages of the program's own (guest_lib/host_register/replaced_pages.h): the region where memory is shared
+// (Connection), and else a memory file of this process (guest_lib/addresses/private_host.h). Any thread may call these functions.
+class PageFile {
+ public:
+  // Maps the file's pages from `offset` on over the reservation at `at`. They stay there. A forked child inherits them where the file
+  // allows it. False: it failed, or the file has none.
+  virtual bool MapPages(std::byte* /*at*/, uint64_t /*offset*/, uint64_t /*bytes*/) { return false; }
+  // Whether the kernel merges two mappings that lie side by side both in memory and in the file, and can move their pages elsewhere
+  // (MREMAP_DONTUNMAP).
+  virtual bool HasOrdinaryPages() const { return true; }
+  // The file's device and inode, as /proc/self/maps has them. False: there is no such file.
+  virtual bool FileIdentity(uint64_t* /*device*/, uint64_t* /*inode*/) { return false; }
+
+ protected:
+  ~PageFile() = default;
+};
 
 struct Connection : PageFile {
   virtual ~Connection() = default;

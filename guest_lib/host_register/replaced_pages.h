@@ -13,7 +13,7 @@
 
 #include "guest_lib/addresses/host_allocation.h"
 #include "guest_lib/addresses/mappings.h"
-#include "guest_lib/connection/page_file.h"
+#include "guest_lib/connection/connection.h"
 #include "ivshmem_ring/messages/registration.h"
 
 namespace causeway::guest {

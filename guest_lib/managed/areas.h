@@ -36,7 +36,7 @@
 #include "guest_lib/addresses/mappings.h"
 #include "guest_lib/managed/compared_bytes.h"
 #include "guest_lib/managed/link.h"
-#include "guest_lib/managed/page_watch.h"
+#include "guest_lib/page_watch/page_watch.h"
 #include "guest_lib/process/fault_handler.h"
 #include "ivshmem_ring/messages/registration.h"
 

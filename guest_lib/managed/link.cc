@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "guest_lib/managed/parts.h"
+#include "guest_lib/page_watch/parts.h"
 
 namespace causeway::guest {
 namespace {

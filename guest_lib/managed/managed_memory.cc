@@ -17,8 +17,8 @@
 #include <string_view>
 
 #include "guest_lib/addresses/region_memory.h"
-#include "guest_lib/managed/page_watch.h"
 #include "guest_lib/managed/pager.h"
+#include "guest_lib/page_watch/page_watch.h"
 #include "guest_lib/process/lock_order.h"
 #include "guest_lib/process/log.h"
 #include "guest_lib/stream/capture_rule.h"

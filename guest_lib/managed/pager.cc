@@ -16,7 +16,7 @@
 #include "guest_lib/addresses/address_windows.h"
 #include "guest_lib/addresses/mappings.h"
 #include "guest_lib/managed/areas.h"
-#include "guest_lib/managed/page_watch.h"
+#include "guest_lib/page_watch/page_watch.h"
 #include "guest_lib/process/lock_order.h"
 #include "guest_lib/process/log.h"
 #include "guest_lib/process/own_thread.h"

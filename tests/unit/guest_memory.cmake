@@ -26,7 +26,7 @@ set_tests_properties(missing_device_test PROPERTIES LABELS unit TIMEOUT 60)
 
 # Touches of managed memory, held up in both ways.
 add_executable(page_watch_test page_watch_test.cc ${CMAKE_SOURCE_DIR}/guest_lib/process/fault_handler.cc
-  ${CMAKE_SOURCE_DIR}/guest_lib/managed/page_watch_signals.cc ${CMAKE_SOURCE_DIR}/guest_lib/managed/page_watch_userfaultfd.cc
+  ${CMAKE_SOURCE_DIR}/guest_lib/page_watch/page_watch_signals.cc ${CMAKE_SOURCE_DIR}/guest_lib/page_watch/page_watch_userfaultfd.cc
   ${CMAKE_SOURCE_DIR}/guest_lib/process/copy_threads.cc)
 target_link_libraries(page_watch_test PRIVATE guest_connect causeway_options GTest::gtest_main)
 add_test(NAME page_watch_test COMMAND page_watch_test)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Both ways in which touches of managed memory are held up (guest_lib/managed/page_watch.h), with a thread
+// Both ways in which touches of managed memory are held up (guest_lib/page_watch/page_watch.h), with a thread
 // that serves them as the library's does.
-#include "guest_lib/managed/page_watch.h"
+#include "guest_lib/page_watch/page_watch.h"
 #include "tests/yield_until.h"
 
 #include <errno.h>

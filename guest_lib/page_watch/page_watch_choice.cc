@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "guest_lib/managed/page_watch.h"
+#include "guest_lib/page_watch/page_watch.h"
 #include "guest_lib/process/log.h"
 
 namespace causeway::guest {

@@ -8,8 +8,8 @@
 #include <atomic>
 #include <string>
 
-#include "guest_lib/managed/page_watch.h"
-#include "guest_lib/managed/parts.h"
+#include "guest_lib/page_watch/page_watch.h"
+#include "guest_lib/page_watch/parts.h"
 #include "guest_lib/process/log.h"
 #include "ivshmem_ring/system/futex.h"
 
