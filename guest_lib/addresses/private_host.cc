@@ -216,14 +216,14 @@ bool AllocatePrivatePages(uint64_t bytes, int* of, uint64_t* offset) {
 
 void FreePrivatePages(uint64_t offset, uint64_t bytes) {
   const std::lock_guard lock(mutex);
-  auto taken = taken_parts.upper_bound(offset);
-  if (file < 0 || taken == taken_parts.begin()) return;
-  --taken;
+  auto part = taken_parts.upper_bound(offset);
+  if (file < 0 || part == taken_parts.begin()) return;
+  --part;
   FreePart(file, offset, bytes);
-  taken->second.left -= bytes;
-  if (taken->second.left != 0) return;
-  free_parts.emplace(taken->second.bytes, taken->first);
-  taken_parts.erase(taken);
+  part->second.left -= bytes;
+  if (part->second.left != 0) return;
+  free_parts.emplace(part->second.bytes, part->first);
+  taken_parts.erase(part);
 }
 
 bool FindPrivateHost(uint64_t address, PrivateHost* block, bool at_end) {
