@@ -256,6 +256,14 @@ void NotePrivateHostReached(uint64_t address, uint64_t device_address, Object* c
   NoteReached(found);
 }
 
+void RenewPrivateHost(uint64_t address, uint64_t id) {
+  const std::lock_guard lock(mutex);
+  PrivateHost* found = Find(address);
+  if (found == nullptr) return;
+  found->host.id = id;
+  found->host.sync_memops = false;
+}
+
 bool IsPrivateHostReached(uint64_t address) {
   const std::lock_guard lock(mutex);
   const PrivateHost* found = Find(address);

@@ -56,6 +56,8 @@ bool SetPrivateHostSyncMemops(uint64_t address, bool value);
 void NotePrivateHostReached(uint64_t address, uint64_t device_address, Object* context);
 // Notes that the device no longer reaches the block of that id, and may be let reach it again.
 void NotePrivateHostLeft(uint64_t address, uint64_t id);
+// The block becomes another allocation's, with that id.
+void RenewPrivateHost(uint64_t address, uint64_t id);
 // Whether the device reaches the block that begins there.
 bool IsPrivateHostReached(uint64_t address);
 // The blocks of pinned memory that belong to that context, and those that the host has registered in it.

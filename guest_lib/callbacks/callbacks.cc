@@ -271,6 +271,11 @@ using namespace causeway::guest;
 
 namespace {
 
+bool IsCaptured(CUstream stream) {
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  return cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
 CUresult PostFunction(Op op, CUstream stream, uint64_t id, uint32_t word) {
   const ResolvedStream resolved(stream);
   const Submission submission = resolved.submission();
@@ -305,7 +310,7 @@ CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* user_data) {
   if (CurrentContextObject() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   CUresult error = CUDA_SUCCESS;
   // A captured function runs with every launch of the graph.
-  const auto kind = AnyCapture() ? callbacks::Kind::kEach : callbacks::Kind::kInStream;
+  const auto kind = AnyCapture() && IsCaptured(stream) ? callbacks::Kind::kEach : callbacks::Kind::kInStream;
   const uint64_t id = callbacks::Register(function, user_data, kind, &error);
   if (id == 0) return error;
   const bool in_graph = kind == callbacks::Kind::kEach && callbacks::AnnouncedInGraphs();

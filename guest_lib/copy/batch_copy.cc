@@ -20,6 +20,7 @@ bool IsAccessOrder(CUmemcpySrcAccessOrder order) {
 
 // A pageable source is read while the call runs, or where stream order is asked for, behind earlier work.
 CUresult AwaitSource(uint64_t source, CUmemcpySrcAccessOrder order, CUstream stream) {
+  if (order == CU_MEMCPY_SRC_ACCESS_ORDER_STREAM) NameBehindFunctions(source);
   const bool waits =
       order == CU_MEMCPY_SRC_ACCESS_ORDER_STREAM && KindOfPointer(source) == PointerKind::kPageable;
   return waits ? AwaitCopied(stream) : CUDA_SUCCESS;

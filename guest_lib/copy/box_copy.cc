@@ -151,10 +151,8 @@ CUresult CopyBox(CUDA_MEMCPY3D box, CUstream stream, CopyForm form, CUcontext so
   if (box.WidthInBytes == 0 || box.Height == 0 || box.Depth == 0)
     return AnswerCopy(CUDA_SUCCESS, stream, form);
   if (form == CopyForm::kAsynchronous && AnyCapture()) NameOnDevice(box);
-  if (box.srcMemoryType == CU_MEMORYTYPE_HOST || box.srcMemoryType == CU_MEMORYTYPE_UNIFIED) {
-    const uint64_t host = SideOf(box, true).address;
-    if (const CUresult result = HeedFunctionsBefore(stream, form, host)) return result;
-  }
+  if (box.srcMemoryType == CU_MEMORYTYPE_HOST || box.srcMemoryType == CU_MEMORYTYPE_UNIFIED)
+    NameBehindFunctions(SideOf(box, true).address);
   NameManagedAsDevice(&box);
   const BoxSide from = SideOf(box, true), to = SideOf(box, false);
   // The host judges arrays, but ordinary memory is read before it is asked.
@@ -181,7 +179,10 @@ CUresult CopyBox(CUDA_MEMCPY3D box, CUstream stream, CopyForm form, CUcontext so
   if (from.type == CU_MEMORYTYPE_HOST && to.type == CU_MEMORYTYPE_HOST && (from.pageable || to.pageable))
     return CopyHostToHost(box, from, to, stream);
   const Way way{stream, form, source, destination};
-  if (from.pageable) return CopyThroughBulk(box, from, true, way);
+  if (from.pageable) {
+    if (const CUresult result = AwaitFunctionsBefore(stream, from.address)) return result;
+    return CopyThroughBulk(box, from, true, way);
+  }
   if (to.pageable) return CopyThroughBulk(box, to, false, way);
   return Send(box, way, from_known && to_known);
 }

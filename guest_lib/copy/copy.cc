@@ -180,8 +180,7 @@ CUresult CopyLinear(CUdeviceptr device, const void* host, uint64_t bytes, CUstre
   const CUdeviceptr to = to_device ? device : address, from = to_device ? address : device;
   // A captured copy is made at each launch of the graph, without this library, so the device must reach the memory.
   if (form == CopyForm::kAsynchronous && AnyCapture()) NameOnDevice(address);
-  if (const CUresult result = to_device ? HeedFunctionsBefore(stream, form, address) : CUDA_SUCCESS)
-    return result;
+  if (to_device) NameBehindFunctions(address);
   const PointerKind kind = KindOfPointer(address);
   // It is read, or written, when its turn in the stream comes.
   if (kind == PointerKind::kManaged) return CopyOnDevice(to, from, bytes, stream, form);
@@ -190,7 +189,11 @@ CUresult CopyLinear(CUdeviceptr device, const void* host, uint64_t bytes, CUstre
   }
   const LinearCopy copy{device,   static_cast<std::byte*>(const_cast<void*>(host)), bytes, stream, form,
                         to_device};
-  if (kind != PointerKind::kPinned) return CopyPageable(copy, known);
+  if (kind != PointerKind::kPinned) {
+    if (const CUresult result = to_device ? AwaitFunctionsBefore(stream, address) : CUDA_SUCCESS)
+      return result;
+    return CopyPageable(copy, known);
+  }
   if (const CUresult result = CheckDeviceRange(address, bytes, &pinned_known))
     return AnswerCopy(result, stream, form);
   const CUresult result = Pinned(copy, known && pinned_known);
@@ -200,13 +203,14 @@ CUresult CopyLinear(CUdeviceptr device, const void* host, uint64_t bytes, CUstre
 
 }  // namespace
 
-CUresult HeedFunctionsBefore(CUstream stream, CopyForm form, uint64_t source) {
+void NameBehindFunctions(uint64_t source) {
+  if (callbacks::in_streams.load() != 0) NameOnDevice(source);
+}
+
+CUresult AwaitFunctionsBefore(CUstream stream, uint64_t source) {
   HostAllocation known;
-  if (form != CopyForm::kAsynchronous || callbacks::in_streams.load() == 0 ||
-      !FindPrivateHost(source, &known))
-    return CUDA_SUCCESS;
-  NameOnDevice(source);
-  return KindOfPointer(source) == PointerKind::kManaged ? CUDA_SUCCESS : AwaitCopied(stream);
+  return callbacks::in_streams.load() != 0 && FindPrivateHost(source, &known) ? AwaitCopied(stream)
+                                                                              : CUDA_SUCCESS;
 }
 
 CUresult CopyOnDevice(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, CUstream stream, CopyForm form) {

@@ -65,9 +65,10 @@ inline CUresult AwaitCopied(CUstream stream) {
   return cuStreamSynchronize(stream);
 }
 
-// To be called before an asynchronous copy looks what kind of memory the host's is at `source`. While streams wait for functions of the
-// program, which may still write pinned or registered memory before the copy's turn comes, the device is let reach such memory, so that the
-// host reads it then. Where it cannot, the stream is waited for.
-CUresult HeedFunctionsBefore(CUstream stream, CopyForm form, uint64_t source);
+// While streams wait for functions of the program, those may still write pinned or registered memory before the turn of a copy from it comes.
+// So the device is let reach such memory, and the host reads it then. To be called before it is looked what kind of memory is at `source`.
+void NameBehindFunctions(uint64_t source);
+// Waits for the stream where the device cannot reach such memory. To be called before the bytes at `source` are read, and not in a capture.
+CUresult AwaitFunctionsBefore(CUstream stream, uint64_t source);
 
 }  // namespace causeway::guest

@@ -489,7 +489,7 @@ bool ManagedAreas::Serve(const PageFault& fault) {
     const uint64_t begin = area->ChunkBegin(chunk);
     if (!HasMappings(*area, {{begin, std::min(area->end, begin + kWindowBytes + area->chunk_bytes)}})) {
       ForgetGone(true);
-      return false;
+      if (Find(fault.address) != area) return false;
     }
   }
   const bool writes = fault.write || !watch_.notices_writes();
@@ -536,6 +536,12 @@ bool ManagedAreas::ReadAhead() {
   ++accessible_;  // as Serve
   if (!PublishAccessible(accessible_)) {
     const Run run = Window(*area, chunk, State::kAway, kWindowBytes);
+    const WatchedPages pages = PagesOf(*area, run);
+    if (area->is_kept && !HasMappings(*area, {{pages.begin, pages.end}})) {
+      --accessible_;
+      ForgetGone(true);
+      return false;
+    }
     Fetch(*area, run, false);  // it gives nothing back: no work is in flight
     if (run.count > 1) SetState(*area, {chunk + 1, run.count - 1}, ahead_state_);
     Mark(*area, {chunk, 1}, State::kReady);

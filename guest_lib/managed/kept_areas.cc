@@ -13,19 +13,23 @@ namespace causeway::guest {
 // Lets the program have a part of an area, unwatched, wherever it lies now, with what both sides have written.
 void ManagedAreas::BringHome(const Area& area, const Mapping& part) {
   const uint64_t begin = area.begin + (part.offset - area.offset), end = begin + (part.end - part.begin);
+  const WatchedPages pages{part.begin, part.end, area.Alias(begin)};
   std::vector<ManagedSpan> written, read;
   bool was_watched = false;
   for (size_t i = (begin - area.begin) / area.chunk_bytes; i < area.state.size() && area.ChunkBegin(i) < end;
-       ++i) {
+       ++i)
     was_watched = was_watched || AccessOf(area, area.state[i]) != Access::kFree;
+  // Nothing that the program writes meanwhile is lost.
+  if (was_watched) watch_.Set(pages, Access::kWrite, Access::kNone);
+  for (size_t i = (begin - area.begin) / area.chunk_bytes; i < area.state.size() && area.ChunkBegin(i) < end;
+       ++i) {
     if (area.state[i] == State::kAbsent || area.state[i] == State::kOwned) continue;
     if (area.state[i] == State::kShared) AddShared(area, i, area.twins.at(i), &written);
     AddSpans(area, std::max(begin, area.ChunkBegin(i)), std::min(end, area.ChunkEnd(i)), &read);
   }
   if (!written.empty()) Failed(link_.Write(written));
   if (!read.empty()) Failed(link_.Read(read, nullptr));
-  watch_.Set({part.begin, part.end, area.Alias(begin)}, was_watched ? Access::kNone : Access::kFree,
-             Access::kFree);
+  watch_.Set(pages, was_watched ? Access::kNone : Access::kFree, Access::kFree);
 }
 
 // The mappings of the area's pages among those given.

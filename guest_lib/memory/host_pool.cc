@@ -8,6 +8,7 @@
 #include "guest_lib/addresses/private_host.h"
 #include "guest_lib/addresses/region_memory.h"
 #include "guest_lib/host_register/pinned_reach.h"
+#include "guest_lib/managed/pager.h"
 #include "guest_lib/process/lock_order.h"
 #include "guest_lib/session/captures.h"
 #include "guest_lib/stream/completion.h"
@@ -39,8 +40,8 @@ struct HostPools {
 auto& all = *new HostPools;  // never destroyed
 
 // Blocks that were freed over TCP and that the device reaches. They wait for the next allocation of their size, because the host waits for
-// the device when it ends a registration, which a free must not.
-constexpr uint64_t kMostIdle = 256u << 20;
+// the device when it ends a registration, which a free must not. Those for which there is no room here are freed nevertheless.
+constexpr uint64_t kMostIdle = 1u << 30;
 
 CUresult Take(size_t bytes, void** memory) {
   Session& session = Session::Made();
@@ -52,6 +53,8 @@ CUresult Take(size_t bytes, void** memory) {
       *memory = reinterpret_cast<void*>(idle->second);
       all.idle.erase(idle);
       all.idle_bytes -= bytes;
+      RenewPrivateHost(reinterpret_cast<uint64_t>(*memory), NextId());
+      SetMigratingSyncMemops(reinterpret_cast<uint64_t>(*memory), false);
       return CUDA_SUCCESS;
     }
   }
@@ -74,16 +77,6 @@ void Release(CUdeviceptr address) {
     }
   }
   FreePinned(address);
-}
-
-void ReleaseIdle() {
-  std::multimap<size_t, CUdeviceptr> idle;
-  {
-    const std::lock_guard lock(all.mutex);
-    idle.swap(all.idle);
-    all.idle_bytes = 0;
-  }
-  for (const auto& [bytes, address] : idle) FreePinned(address);
 }
 
 bool TakeLive(CUdeviceptr address) {
@@ -196,7 +189,6 @@ CUresult DestroyHostPool(CUmemoryPool pool) {
   const CUresult result = Wait<Op::cuMemPoolDestroy>(pool);
   if (result == CUDA_SUCCESS) {
     ReclaimFreedToHostPools();
-    ReleaseIdle();
     return result;
   }
   const std::lock_guard lock(all.mutex);

@@ -163,6 +163,43 @@ TEST_F(CallbackTest, TheFunctionWritesWhatTheNextCopyReads) {
   OK(cuMemFree(device));
 }
 
+// The same for a synchronous copy behind a blocking stream, and for a function that is enqueued while another stream captures.
+TEST_F(CallbackTest, TheFunctionWritesWhatOtherCopiesRead) {
+  constexpr size_t kBytes = 64 << 10;
+  CUdeviceptr device = 0;
+  void* pinned = nullptr;
+  CUstream blocking = nullptr, captures = nullptr;
+  OK(cuMemAlloc(&device, kBytes));
+  OK(cuMemHostAlloc(&pinned, kBytes, 0));
+  OK(cuStreamCreate(&blocking, CU_STREAM_DEFAULT));
+  OK(cuStreamCreate(&captures, CU_STREAM_NON_BLOCKING));
+  std::memset(pinned, 1, kBytes);
+  const auto write = [](void* user) {
+    std::this_thread::sleep_for(20ms);
+    std::memset(user, 1 + *static_cast<char*>(user), kBytes);
+  };
+  std::vector<char> copied(kBytes);
+  OK(cuLaunchHostFunc(blocking, write, pinned));
+  OK(cuMemcpyHtoD(device, pinned, kBytes));
+  OK(cuMemcpyDtoH(copied.data(), device, kBytes));
+  EXPECT_EQ(copied[0], 2);
+  EXPECT_EQ(copied[kBytes - 1], 2);
+  CUgraph graph = nullptr;
+  OK(cuStreamBeginCapture(captures, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+  OK(cuLaunchHostFunc(stream_, write, pinned));
+  OK(cuStreamEndCapture(captures, &graph));
+  OK(cuMemcpyHtoDAsync(device, pinned, kBytes, stream_));
+  OK(cuMemcpyDtoHAsync(copied.data(), device, kBytes, stream_));
+  OK(cuStreamSynchronize(stream_));
+  EXPECT_EQ(copied[0], 3);
+  EXPECT_EQ(copied[kBytes - 1], 3);
+  OK(cuGraphDestroy(graph));
+  OK(cuStreamDestroy(captures));
+  OK(cuStreamDestroy(blocking));
+  OK(cuMemFreeHost(pinned));
+  OK(cuMemFree(device));
+}
+
 // While a function of one stream has not returned, a copy in another stream is enqueued without a wait, also where that stream waits for the
 // program.
 TEST_F(CallbackTest, ACopyDoesNotWaitForAFunctionElsewhere) {
