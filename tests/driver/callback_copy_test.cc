@@ -132,8 +132,8 @@ TEST_F(CallbackCopyTest, ACopyDoesNotWaitForAFunctionElsewhere) {
     Spinner spinner(Kernel("spin"), other);
     EXPECT_FALSE(Waits(
         spinner, [&] { OK(cuMemcpyHtoDAsync(device, pinned, 4096, other)); }, false));
+    go_on = true;  // the spinner's end waits for the device
   }
-  go_on = true;
   OK(cuStreamSynchronize(stream_));
   OK(cuStreamSynchronize(other));
   char last = 0;
