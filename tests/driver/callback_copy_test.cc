@@ -115,6 +115,7 @@ TEST_F(CallbackCopyTest, ACopyDoesNotWaitForAFunctionElsewhere) {
   void* pinned = nullptr;
   CUdeviceptr device = 0;
   CUstream other = nullptr;
+  const CUfunction spin = Kernel("spin");  // loading waits for the device, also for functions
   OK(cuMemHostAlloc(&pinned, 4096, CU_MEMHOSTALLOC_DEVICEMAP));
   OK(cuMemAlloc(&device, 4096));
   OK(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
@@ -129,7 +130,7 @@ TEST_F(CallbackCopyTest, ACopyDoesNotWaitForAFunctionElsewhere) {
       },
       nullptr));
   {
-    Spinner spinner(Kernel("spin"), other);
+    Spinner spinner(spin, other);
     EXPECT_FALSE(Waits(
         spinner, [&] { OK(cuMemcpyHtoDAsync(device, pinned, 4096, other)); }, false));
     go_on = true;  // the spinner's end waits for the device
