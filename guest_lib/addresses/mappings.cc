@@ -157,6 +157,21 @@ std::vector<Mapping> CutMappings(const std::vector<Mapping>& mappings, uint64_t 
   return cut;
 }
 
+std::vector<Mapping> MappingsOfFile(const std::vector<Mapping>& mappings, uint64_t device, uint64_t inode,
+                                    uint64_t offset, uint64_t bytes) {
+  std::vector<Mapping> parts;
+  for (Mapping mapping : mappings) {
+    const uint64_t from = std::max(mapping.offset, offset);
+    const uint64_t to = std::min(mapping.offset + (mapping.end - mapping.begin), offset + bytes);
+    if (mapping.device != device || mapping.inode != inode || from >= to) continue;
+    mapping.begin += from - mapping.offset;
+    mapping.end = mapping.begin + (to - from);
+    mapping.offset = from;
+    parts.push_back(mapping);
+  }
+  return parts;
+}
+
 bool AllWritable(const std::vector<Mapping>& mappings) {
   for (const Mapping& mapping : mappings) {
     if ((mapping.protection & PROT_WRITE) == 0) return false;

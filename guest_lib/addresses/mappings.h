@@ -28,6 +28,9 @@ bool ReadMappings(const std::vector<PageRange>& ranges, std::vector<Mapping>* ma
 
 // The parts of the mappings that lie in [begin, end), with offsets to match. Asks the kernel nothing.
 std::vector<Mapping> CutMappings(const std::vector<Mapping>& mappings, uint64_t begin, uint64_t end);
+// The parts of the mappings that show bytes [offset, offset + bytes) of the file with that device and inode. Asks the kernel nothing.
+std::vector<Mapping> MappingsOfFile(const std::vector<Mapping>& mappings, uint64_t device, uint64_t inode,
+                                    uint64_t offset, uint64_t bytes);
 // Whether each of the mappings has PROT_WRITE.
 bool AllWritable(const std::vector<Mapping>& mappings);
 // Whether the program has locked some page of the mapping (mlock). Asks the kernel, and changes nothing.

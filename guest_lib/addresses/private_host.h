@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pinned memory, that of pools on the host, and registered memory, for sessions that share no memory (TCP): ordinary memory of this process, which copies treat as
-// such. The pages of the first two lie in a memory file, so that they can be mapped a second time once the device is to reach a
-// block (guest_lib/host_register/pinned_reach.h); whole pages of registered memory are replaced by pages of that file then,
-// unless the range is small (guest_lib/managed/compared_bytes.h). Any thread may call these functions; they send no messages.
+// Pinned memory, memory of pools on the host, and registered memory, for sessions that share no memory (TCP). Each is ordinary memory
+// of this process, and copies treat it as such. The pages of the first two lie in a memory file, so that they can be mapped a second time
+// once the device is to reach a block (guest_lib/host_register/pinned_reach.h); pages of that file then replace whole pages of registered
+// memory, unless the range is small (guest_lib/managed/compared_bytes.h). Any thread may call these functions; they send no messages.
 #pragma once
 #include "ivshmem_ring/protocol/driver_api.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One session's way to the host: its transport and, where memory is shared, its part of the region. Each way
-// in (connect.h) implements Connection, which is also the PageFile whose pages are the region's; over TCP it has no pages, and
-// MapPages fails. Any thread may call its functions, several at once. Offsets and sizes are in bytes, offsets from the beginning of
-// the region.
+// in (connect.h) implements Connection. A Connection is a PageFile, too: its pages are those of the region, and over TCP, where there is
+// none, MapPages fails. Any thread may call its functions, several at once. Offsets and sizes are in bytes, offsets from the beginning
+// of the region.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,8 +13,9 @@
 
 namespace causeway::guest {
 
-// A file whose pages can replace pages of the program's own (guest_lib/host_register/replaced_pages.h): the region where memory is shared
-// (Connection), and else a memory file of this process (guest_lib/addresses/private_host.h). Any thread may call these functions.
+// A file that has pages for memory which the program registers: they replace the program's own (guest_lib/host_register/replaced_pages.h), so
+// that the host can map the same ones, or exchange their bytes. It is the region where memory is shared (Connection), and otherwise the
+// memory file (guest_lib/addresses/private_host.h). Any thread may call these functions.
 class PageFile {
  public:
   // Maps the file's pages from `offset` on over the reservation at `at`. They stay there. A forked child inherits them where the file

@@ -329,9 +329,7 @@ CUresult Reach(const HostAllocation& range) {
 // Ends the exchange and the host's registration, if the device reaches the range, and gives the program ordinary pages. The caller has
 // waited for the device. Whatever the host answers, it shares none of these pages, so the program's side is done in any case.
 CUresult Leave(const HostAllocation& range) {
-  PrivateHost block;
-  const bool reached =
-      FindPrivateHost(range.address, &block) && block.reached && block.host.device_address != 0;
+  const bool reached = IsPrivateHostReached(range.address);
   RemovePrivateRegistered(range.address);
   if (!reached) return CUDA_SUCCESS;
   const InContext context(range.context);

@@ -12,8 +12,9 @@
 
 namespace causeway::guest {
 
-// Asks the host to map and register pages: the region's, or where no memory is shared pages of its own, which are zero. Between construction and Finish, which waits for the
-// answer, the guest copies the bytes into those pages. An object belongs to one thread and has its channel.
+// Asks the host to map and register pages: those of the region, into which the guest copies the bytes between construction and Finish, which
+// waits for the answer; or where no memory is shared, pages of the host's own, which are zero. An object belongs to one thread and has its
+// channel.
 class PendingRegistration {
  public:
   explicit PendingRegistration(const RegisterBody& body) {

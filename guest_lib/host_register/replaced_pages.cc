@@ -62,16 +62,11 @@ bool PutMovedBack(PageFile& file, uint64_t device, uint64_t inode, const Replace
   std::vector<Mapping> mappings;
   ReadMappings(0, kAddressSpace, &mappings);
   bool all = true;
-  for (Mapping mapping : mappings) {
-    const uint64_t from = std::max(mapping.offset, run.offset);
-    const uint64_t to = std::min(mapping.offset + (mapping.end - mapping.begin), run.offset + run.bytes);
-    if (mapping.device != device || mapping.inode != inode || from >= to) continue;
-    mapping.begin += from - mapping.offset;
-    mapping.end = mapping.begin + (to - from);
-    mapping.offset = from;
+  for (const Mapping& mapping : MappingsOfFile(mappings, device, inode, run.offset, run.bytes)) {
     const PageRange own{0, kAddressSpace};
-    const bool back = run.alias != nullptr ? PutFileBack(mapping, own, run, run.alias + (from - run.offset))
-                                           : PutAnonymousBack(file, mapping, own, nullptr);
+    const bool back = run.alias != nullptr
+                          ? PutFileBack(mapping, own, run, run.alias + (mapping.offset - run.offset))
+                          : PutAnonymousBack(file, mapping, own, nullptr);
     all = all && back;
   }
   return all;

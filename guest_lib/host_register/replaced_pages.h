@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program's own pages are replaced by pages of a file, which lie at the same address and have the same bytes, and which the host has too
-// or whose bytes it gets. That is done when memory is registered, or over TCP when the device first reaches it; ordinary pages come back when
-// the registration ends (docs/registered_memory.md).
+// Replaces a program's own pages by pages of a file, at the same address and with the same bytes, because the host can map the file's pages,
+// or exchange their bytes, and not the program's. Where memory is shared that is done when the program registers memory, and over TCP when
+// the device first reaches it. When the registration ends, the program has ordinary pages again (docs/registered_memory.md).
 //
 // One thread at a time calls these functions, with Lock::kRegistrations. Replace and PutAllBack are meant for AwayFrom
 // (guest_lib/host_register/away_from.h), since the pages may be those of the caller's own stack.
@@ -18,7 +18,7 @@
 
 namespace causeway::guest {
 
-// A run of pages of this process in whose place pages of the file are.
+// A run of pages of the program that pages of the file have replaced, with what is needed to put ordinary ones back.
 struct ReplacedRun {
   uint64_t bytes;
   uint64_t offset;  // in the file

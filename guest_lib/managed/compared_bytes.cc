@@ -41,8 +41,9 @@ uint64_t CountDifferences(const std::byte* a, const std::byte* b, uint64_t begin
   return count;
 }
 
-// Puts those bytes of `read` that differ from `shadow` into the program's word, and leaves its others as they are, whoever writes them
-// meanwhile. A thread that polls the word sees its old value or its new one, as from a device.
+// Writes into one word of the program those bytes that the host has changed, that is those in which `read` and `shadow` differ. The word's other
+// bytes stay as they are, also where a thread of the program writes them meanwhile. A thread that polls the word sees its old value or its
+// new one, as from a device.
 template <class Word>
 void Merge(uint64_t address, const std::byte* read, const std::byte* shadow) {
   auto* word = reinterpret_cast<Word*>(address);
@@ -126,12 +127,12 @@ bool ComparedBytes::Changed() {
   return sending_.load();
 }
 
-// The range as a part of its own for what lies between its first changed word and its last one, and parts for these two. Of the two that one
-// comes last of which fewer bytes have changed, or the first: a flag goes from zero to a small number, and stands before its data more often
-// than behind them.
-void ComparedBytes::AddParts(uint64_t address, const Range& range, const std::byte* changed, Parts* parts) {
+// Divides what has changed in the range, that is where read() and the shadow differ, into its first word, its last word, and the part between
+// them. Of these two words the one comes last in which fewer bytes have changed, and the first word where both are alike, because a flag goes
+// from zero to a small number, and stands before its data more often than behind them.
+void ComparedBytes::AddParts(uint64_t address, const Range& range, Parts* parts) {
   uint64_t first = range.bytes, end = 0;
-  ForEachDifference(changed, range.shadow, 0, range.bytes, [&](uint64_t at, uint64_t bytes) {
+  ForEachDifference(range.read(), range.shadow, 0, range.bytes, [&](uint64_t at, uint64_t bytes) {
     first = std::min(first, at);
     end = at + bytes;
   });
@@ -143,7 +144,7 @@ void ComparedBytes::AddParts(uint64_t address, const Range& range, const std::by
   if (first_end < last_begin) parts->data.push_back({address, &range, first_end, last_begin});
   if (last_begin == end) return parts->ends.push_back(head);
   const auto count = [&](const Part& part) {
-    return CountDifferences(changed, range.shadow, part.begin, part.end);
+    return CountDifferences(range.read(), range.shadow, part.begin, part.end);
   };
   const bool head_last = count(head) <= count(tail);
   parts->ends.push_back(head_last ? tail : head);
@@ -192,7 +193,7 @@ void ComparedBytes::AddChanges(std::vector<ManagedSpan>* data, std::vector<Manag
   };
   for (const auto& [address, range] : changed) {
     if (range->sent) {
-      AddParts(address, *range, range->read(), &parts);
+      AddParts(address, *range, &parts);
     } else {
       // The host may have other bytes on a page that another registration has kept there.
       range->sent = true;
@@ -239,7 +240,7 @@ bool ComparedBytes::Take() {
   for (const auto& [address, range] : ranges_) {
     if (!range.sent || std::memcmp(range.read(), range.shadow, range.bytes) == 0) continue;
     if (!Look(address, range.bytes) || !IsWritable(address, range.bytes)) continue;
-    AddParts(address, range, range.read(), &parts);
+    AddParts(address, range, &parts);
     taken.push_back(&range);
   }
   SortEnds(&parts);

@@ -69,7 +69,7 @@ class ComparedBytes {
   // Copies the program's bytes to now_. False: there are none any more.
   bool Look(uint64_t address, uint64_t bytes);
   std::vector<std::pair<uint64_t, Range*>> LookAtAll();
-  static void AddParts(uint64_t address, const Range& range, const std::byte* changed, Parts* parts);
+  static void AddParts(uint64_t address, const Range& range, Parts* parts);
   static void SortEnds(Parts* parts);
   static void Store(const Part& part);
 

@@ -2,10 +2,10 @@
 // How memory that the program keeps, that is registered memory and memory of pools, comes back to it: when its exchange ends, and when the
 // program has unmapped, moved or replaced some of it meanwhile.
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 
+#include "guest_lib/addresses/private_host.h"
 #include "guest_lib/managed/areas.h"
 
 namespace causeway::guest {
@@ -32,22 +32,14 @@ void ManagedAreas::BringHome(const Area& area, const Mapping& part) {
   watch_.Set(pages, was_watched ? Access::kNone : Access::kFree, Access::kFree);
 }
 
-// The mappings of the area's pages among those given.
+// The mappings of the area's pages among those given, without this class's own.
 std::vector<Mapping> ManagedAreas::PartsOf(const Area& area, const std::vector<Mapping>& mappings) {
-  std::vector<Mapping> parts;
-  struct stat file;
-  if (fstat(area.file, &file) != 0) return parts;
+  uint64_t device = 0, inode = 0;
+  if (!PrivatePages().FileIdentity(&device, &inode)) return {};
+  std::vector<Mapping> parts = MappingsOfFile(mappings, device, inode, area.offset, area.end - area.begin);
   const auto alias = reinterpret_cast<uint64_t>(area.alias);
-  const uint64_t bytes = area.end - area.begin;
-  for (Mapping mapping : mappings) {
-    const uint64_t from = std::max(mapping.offset, area.offset);
-    const uint64_t to = std::min(mapping.offset + (mapping.end - mapping.begin), area.offset + bytes);
-    if (mapping.device != file.st_dev || mapping.inode != file.st_ino || from >= to) continue;
-    mapping.begin += from - mapping.offset;
-    mapping.end = mapping.begin + (to - from);
-    mapping.offset = from;
-    if (mapping.begin != alias + (from - area.offset)) parts.push_back(mapping);
-  }
+  std::erase_if(parts,
+                [&](const Mapping& part) { return part.begin == alias + (part.offset - area.offset); });
   return parts;
 }
 
@@ -59,7 +51,8 @@ bool ManagedAreas::IsStillThere(const Area& area, PageRange pages, const std::ve
   return at == pages.end;
 }
 
-// The pages of an area whose access may be changed next: those that the program has access to, or all.
+// The pages of an area that must still be the program's before their access changes: those to which the program has access, or with
+// `include_away` all of them.
 std::vector<PageRange> ManagedAreas::PagesToChange(const Area& area, bool include_away) {
   if (include_away) return {{area.begin, area.end}};
   std::vector<PageRange> pages;
@@ -85,10 +78,11 @@ bool ManagedAreas::HasMappings(const Area& area, const std::vector<PageRange>& p
                      [&](const PageRange& range) { return IsStillThere(area, range, mappings); });
 }
 
-// Forgets each area of registered memory of which the program has unmapped, moved or replaced a page: others' memory may lie there now, whose
-// access must not be changed. What the program still has of it, there or elsewhere, it gets back. To be called before access changes to pages
-// that the program did not just touch. `include_away`: also areas of which all chunks are away, for callers that give access instead of taking
-// it. Areas are kept until BuryGone, because callers may be at work on them.
+// Ends each area of registered memory of which the program has unmapped, moved or replaced a page, because other memory may lie at those
+// addresses now, and its access must not be changed. The program gets back the pages of the area that it still has, there or elsewhere.
+// Callers are about to change the access to pages that the program did not just touch. With `include_away` areas are looked at too of which
+// all chunks are away: a caller that gives access needs that, and one that takes it does not. An area that has ended stays in memory until
+// BuryGone, since callers may hold a pointer to it.
 void ManagedAreas::ForgetGone(bool include_away) {
   constexpr uint64_t kAddressSpace = uint64_t{1} << 47;
   std::vector<Mapping> everywhere;

@@ -15,8 +15,9 @@ namespace causeway::guest {
 
 // How many blocks of pinned or registered memory the device does not reach. It is an atomic number and needs no lock, because each launch reads it.
 inline std::atomic<uint32_t> unreached_blocks{0};
-// The smallest range that holds all blocks there are or were. Most numbers that are no addresses lie outside of it, and so does device memory but for
-// programs that register parts of their heap and of their stacks. So NameOnDevice need not search the blocks for nearly all words of a kernel's parameters.
+// The smallest range that holds all blocks there are or were. Most numbers that are no addresses lie outside of it, and so does device
+// memory, except in programs that register parts of their heap and of their stacks. So NameOnDevice need not search the blocks for nearly
+// all words of a kernel's parameters.
 inline std::atomic<uint64_t> private_begin{UINT64_MAX}, private_end{0};
 // Lets the device reach the block that holds the address, if one does. Set while the library is loaded.
 using ReachHook = void (*)(uint64_t address);
