@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <vector>
 
 #include "guest_lib/device/context_storage.h"
 #include "guest_lib/process/lock_order.h"
@@ -48,7 +49,9 @@ CUcontext HandleOf(Object* object) {
 // Contexts that stand for green ones, in which they are until they end. Under context_mutex.
 auto& green_contexts = *new std::vector<Object*>;
 
-void Deactivate(Object* object) {
+// With the lock. What comes back goes when the host has ended them.
+std::vector<EndedObjects> Deactivate(Object* object) {
+  std::vector<EndedObjects> ended_objects;
   hooks.context_ends(object);
   const Context& ended = ContextOf(object);
   ContextOf(object).active.store(false);
@@ -56,11 +59,12 @@ void Deactivate(Object* object) {
   std::erase_if(green_contexts, [&](Object* green) {
     if (ContextOf(green).device != ended.device) return false;
     ContextOf(green).active.store(false);
-    FreeObjectsOf(green);
+    ended_objects.emplace_back(green);
     return true;
   });
   ContextOf(object).holds = 0;
-  FreeObjectsOf(object);
+  ended_objects.emplace_back(object);
+  return ended_objects;
 }
 
 // With the lock. Makes the primary context active on the host unless it is.
@@ -79,7 +83,7 @@ CUresult EndPrimary(CUdevice device) {
   ContextStorageDestroy(HandleOf(object));  // runs the program's code: without our lock
   FreeHeld();
   const std::lock_guard lock(context_mutex);
-  Deactivate(object);
+  const auto ended = Deactivate(object);
   const WithoutContext none;
   const CUresult result = SendPrimary(Op::cuDevicePrimaryCtxRelease_v2, device);
   hooks.context_ended(object);
@@ -161,7 +165,7 @@ void EndGreenContext(Object* object) {
   ContextOf(object).active.store(false);
   std::vector<Object*>& stack = ThisThread().contexts;
   if (!stack.empty() && stack.back() == object) stack.pop_back();
-  FreeObjectsOf(object);
+  const EndedObjects ended(object);
   RetireObject(object);
 }
 
@@ -395,7 +399,7 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
   ContextStorageDestroy(HandleOf(object));
   FreeHeld();
   const std::lock_guard lock(context_mutex);
-  Deactivate(object);
+  const auto ended = Deactivate(object);
   const WithoutContext none;
   const CUresult result = SendPrimary(Op::cuDevicePrimaryCtxReset_v2, device);
   hooks.context_ended(object);
@@ -453,12 +457,13 @@ CUresult cuCtxDestroy_v2(CUcontext context) {
     return CUDA_ERROR_INVALID_CONTEXT;
   ContextStorageDestroy(context);
   FreeHeld();
+  FreeBlocks();  // while another thread, which frees them now and then, still finds the context
   const WireHandle wire = WireOf(object);
   std::vector<Object*>& stack = ThisThread().contexts;
   if (!stack.empty() && stack.back() == object) stack.pop_back();
   hooks.context_ends(object);
   ContextOf(object).active.store(false);
-  FreeObjectsOf(object);
+  const EndedObjects ended(object);
   RetireObject(object);  // other threads may still have it on their stack
   const WithoutContext none;
   const CUresult result = AskHost(Op::cuCtxDestroy_v2, wire);

@@ -106,8 +106,21 @@ Object* ObjectOf(WireHandle wire) {
   return WireOf(object) == wire ? object : nullptr;
 }
 
-void FreeObjectsOf(const Object* context) {
-  FreeIf([context](const Object& object) { return object.context == context; }, [](Object*) {});
+EndedObjects::EndedObjects(const Object* context) {
+  Table& table = TheTable();
+  const std::lock_guard lock(table.mutex);
+  for (uint32_t i = 1; i < table.used; ++i) {
+    Object& object = table.objects[i];
+    if (object.context != context || object.kind.load() == static_cast<uint8_t>(HandleKind::kNone)) continue;
+    object.kind.store(static_cast<uint8_t>(HandleKind::kNone), std::memory_order_release);
+    numbers_.push_back(i);
+  }
+}
+
+EndedObjects::~EndedObjects() {
+  Table& table = TheTable();
+  const std::lock_guard lock(table.mutex);
+  table.free.insert(table.free.end(), numbers_.begin(), numbers_.end());
 }
 
 void FreeChildrenOf(WireHandle parent, void (*last)(Object*)) {

@@ -6,6 +6,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <vector>
 
 #include "ivshmem_ring/protocol/handle.h"
 
@@ -119,8 +120,18 @@ inline bool ReleaseReference(Object* object) {
   }
   return more > 0;
 }
-// Frees all objects that belong to a context, except the context itself.
-void FreeObjectsOf(const Object* context);
+// Ends all objects that belong to a context, except the context itself. Their numbers are given to new objects only when this goes, which is
+// when the host has ended the context: until then it knows the old ones by them.
+class EndedObjects {
+ public:
+  explicit EndedObjects(const Object* context);
+  ~EndedObjects();
+  EndedObjects(EndedObjects&&) = default;
+  EndedObjects& operator=(EndedObjects&&) = delete;
+
+ private:
+  std::vector<uint32_t> numbers_;
+};
 // Frees all objects of which that one is the parent, and calls `last` for each. It does so with the lock
 // held, so `last` calls none of these functions.
 void FreeChildrenOf(WireHandle parent, void (*last)(Object*));

@@ -272,36 +272,43 @@ TEST_F(HostMemoryTest, GivenToAKernelWhileAnotherThreadCopies) {
   }
 }
 
-// What is under way when a context ends uses what belongs to the context.
-TEST_F(HostMemoryTest, AContextEndsBehindAFunctionThatUsesItsMemory) {
-  CUcontext other = nullptr;
-  CUstream stream = nullptr;
-  struct Shared {
-    uint32_t* memory = nullptr;
-    std::atomic<uint32_t> seen{0};
-  } shared;
+// Of the current context; the function takes some time and then notes what it has seen in its memory.
+struct SeenByFunction {
+  uint32_t* memory = nullptr;
+  std::atomic<uint32_t> value{0};
+};
+void EnqueueKernelAndFunction(SeenByFunction* seen) {
   CUmodule module = nullptr;
   CUfunction add = nullptr;
-  OK(cuCtxCreate(&other, nullptr, 0, 0));
+  CUstream stream = nullptr;
   OK(cuModuleLoadData(&module, kKernels));
   OK(cuModuleGetFunction(&add, module, "add"));
   OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-  OK(cuMemHostAlloc(reinterpret_cast<void**>(&shared.memory), 4096, 0));
-  *shared.memory = 1;
+  OK(cuMemHostAlloc(reinterpret_cast<void**>(&seen->memory), 4096, 0));
+  *seen->memory = 1;
   uint32_t n = 1, value = 5;
-  void* parameters[] = {&shared.memory, &n, &value};
+  void* parameters[] = {&seen->memory, &n, &value};
   OK(cuLaunchKernel(add, 1, 1, 1, 32, 1, 1, 0, stream, parameters, nullptr));
-  OK(cuLaunchHostFunc(
-      stream,
-      [](void* user) {
-        auto* ours = static_cast<Shared*>(user);
-        std::this_thread::sleep_for(std::chrono::milliseconds(30));
-        ours->seen = *ours->memory;
-      },
-      &shared));
-  OK(cuCtxDestroy(other));
-  EXPECT_EQ(shared.seen, 6u);
-  OK(cuCtxSetCurrent(context_));
+  const auto look = [](void* user) {
+    auto* ours = static_cast<SeenByFunction*>(user);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    ours->value = *ours->memory;
+  };
+  OK(cuLaunchHostFunc(stream, look, seen));
+}
+
+// What is under way when a context ends uses what belongs to the context. Several times: the call must not come back earlier when the host
+// is only just done with the call before it.
+TEST_F(HostMemoryTest, AContextEndsBehindAFunctionThatUsesItsMemory) {
+  for (int round = 0; round < 20; ++round) {
+    CUcontext other = nullptr;
+    SeenByFunction seen;
+    OK(cuCtxCreate(&other, nullptr, 0, 0));
+    EnqueueKernelAndFunction(&seen);
+    OK(cuCtxDestroy(other));
+    ASSERT_EQ(seen.value, 6u);
+    OK(cuCtxSetCurrent(context_));
+  }
 }
 
 }  // namespace

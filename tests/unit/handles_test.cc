@@ -120,14 +120,19 @@ TEST(HandlesTest, NothingIsBoundBelowTheDead) {
 // The request of another thread, which begins and ends when it is told.
 class OtherRequest {
  public:
-  OtherRequest(HandleTable& table, HandleKind kind, WireHandle wire) {
-    thread_ = std::thread([&, kind, wire] {
-      table.BeginRequest();
-      locked_.fetch_add(1);
-      found_ = table.Use(kind, wire) != nullptr;
-      step_.store(1);
-      step_.notify_all();
-      step_.wait(1);
+  enum class As { kRequest, kAnswered, kOwn };
+  OtherRequest(HandleTable& table, HandleKind kind, WireHandle wire, As as = As::kRequest) {
+    thread_ = std::thread([&, kind, wire, as] {
+      if (as == As::kOwn) {
+        HandleTable::OwnUse use(table);
+        Hold(use.Find(kind, wire));
+      } else {
+        table.BeginRequest();
+        locked_.fetch_add(1);
+        void* const found = table.Use(kind, wire);
+        if (as == As::kAnswered) table.RestRequest();
+        Hold(found);
+      }
       table.EndRequest();
     });
     step_.wait(0);
@@ -142,6 +147,12 @@ class OtherRequest {
   }
 
  private:
+  void Hold(const void* found) {
+    found_ = found != nullptr;
+    step_.store(1);
+    step_.notify_all();
+    step_.wait(1);
+  }
   std::thread thread_;
   std::atomic<int> step_{0}, locked_{0};
   bool found_ = false;
@@ -171,6 +182,87 @@ TEST(HandlesTest, TheLastUserMakesTheCall) {
   EXPECT_EQ(calls, 1);
   EXPECT_NE(caller, std::this_thread::get_id());
   EXPECT_EQ(table.deferred(), 0u);
+}
+
+// Whoever has learned that a request is executed is told what the driver says of an end, also before the request's thread has gone on.
+TEST(HandlesTest, ARequestThatIsExecutedLeavesTheEndToItsCaller) {
+  HandleTable table;
+  ASSERT_TRUE(table.Bind(HandleKind::kModule, kModule, Pointer(0x10)));
+  OtherRequest other(table, HandleKind::kModule, kModule, OtherRequest::As::kAnswered);
+  ASSERT_TRUE(other.found());
+  EXPECT_EQ(End(table, HandleKind::kModule, kModule, [] { return CUDA_ERROR_NOT_PERMITTED; }),
+            CUDA_ERROR_NOT_PERMITTED);
+  EXPECT_EQ(End(table, HandleKind::kModule, kModule, [] { return CUDA_SUCCESS; }), CUDA_SUCCESS);
+  EXPECT_EQ(table.deferred(), 0u);
+}
+
+TEST(HandlesTest, AnEndWaitsForWhatTheWorkerDoesByItself) {
+  HandleTable table;
+  ASSERT_TRUE(table.Bind(HandleKind::kModule, kModule, Pointer(0x10)));
+  OtherRequest other(table, HandleKind::kModule, kModule, OtherRequest::As::kOwn);
+  ASSERT_TRUE(other.found());
+  std::atomic<bool> has_ended{false};
+  std::thread ends([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    has_ended = true;
+    other.End();
+  });
+  const auto unload = [&] {
+    EXPECT_TRUE(has_ended);
+    return CUDA_ERROR_NOT_PERMITTED;
+  };
+  EXPECT_EQ(End(table, HandleKind::kModule, kModule, unload), CUDA_ERROR_NOT_PERMITTED);
+  ends.join();
+}
+
+TEST(HandlesTest, WhoeverKeepsAnObjectTooLongForTheWorkerMakesTheCall) {
+  HandleTable table;
+  ASSERT_TRUE(table.Bind(HandleKind::kModule, kModule, Pointer(0x10)));
+  OtherRequest other(table, HandleKind::kModule, kModule, OtherRequest::As::kOwn);
+  int calls = 0;
+  EXPECT_EQ(End(table, HandleKind::kModule, kModule, [&] { return ++calls, CUDA_SUCCESS; }), CUDA_SUCCESS);
+  EXPECT_EQ(calls, 0);
+  other.End();
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(table.deferred(), 0u);
+}
+
+// The call of a context's end waits for the context's work, natively too.
+TEST(HandlesTest, TheEndOfAContextWaitsForTheWorkerAsLongAsItTakes) {
+  HandleTable table;
+  ASSERT_TRUE(table.Bind(HandleKind::kContext, kContext, Pointer(0x1)));
+  OtherRequest other(table, HandleKind::kContext, kContext, OtherRequest::As::kOwn);
+  std::thread ends([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    other.End();
+  });
+  EXPECT_EQ(End(table, HandleKind::kContext, kContext, [] { return CUDA_ERROR_NOT_PERMITTED; }),
+            CUDA_ERROR_NOT_PERMITTED);
+  ends.join();
+}
+
+// What a thread has used for the worker itself while it had a request makes its left-over calls with the request's end.
+TEST(HandlesTest, AnOwnUseWithinARequestLeavesItsUsesAlone) {
+  HandleTable table;
+  ASSERT_TRUE(table.Bind(HandleKind::kModule, kModule, Pointer(0x10)));
+  ASSERT_TRUE(table.Bind(HandleKind::kContext, kContext, Pointer(0x1)));
+  table.EndRequest();  // which uses what it has bound
+  table.BeginRequest();
+  ASSERT_NE(table.Use(HandleKind::kModule, kModule), nullptr);
+  {
+    HandleTable::OwnUse use(table);
+    EXPECT_EQ(use.Find(HandleKind::kContext, kContext), Pointer(0x1));
+  }
+  int calls = 0;
+  std::thread([&] {
+    EXPECT_EQ(End(table, HandleKind::kContext, kContext, [] { return CUDA_ERROR_NOT_PERMITTED; }),
+              CUDA_ERROR_NOT_PERMITTED);
+    EXPECT_EQ(End(table, HandleKind::kModule, kModule, [&] { return ++calls, CUDA_SUCCESS; }), CUDA_SUCCESS);
+    table.EndRequest();
+  }).join();
+  EXPECT_EQ(calls, 0);
+  table.EndRequest();
+  EXPECT_EQ(calls, 1);
 }
 
 // A guest may bind one number to another object between the look-up and the end of a request.
@@ -356,8 +448,12 @@ TEST(HandlesTest, NothingEndsUnderAUser) {
           return CUDA_SUCCESS;
         };
         if (cell != nullptr) table.EndObject(HandleKind::kModule, owner, cell, false, end);
+      } else if (action == 3) {
+        HandleTable::OwnUse use(table);
+        const auto* cell = static_cast<const Cell*>(use.Find(HandleKind::kModule, owner));
+        for (int i = 0; cell != nullptr && i < 20; ++i) ASSERT_EQ(cell->full, 1u);
       } else {
-        const bool through_child = action < 5;
+        const bool through_child = action < 6;
         const auto* cell = static_cast<const Cell*>(through_child ? table.Use(HandleKind::kFunction, child)
                                                                   : table.Use(HandleKind::kModule, owner));
         for (int i = 0; cell != nullptr && i < 20; ++i) ASSERT_EQ(cell->full, 1u);

@@ -20,6 +20,9 @@ class Captures {
     bool into_existing;  // by cuStreamBeginCaptureToGraph: the graph is the program's, and outlasts a failure
   };
   void Begin(CUstream stream, Capture capture);
+  // While it is held no capture begins. What the worker enqueues by itself, in a stream that does not capture, would otherwise become
+  // a part of a capture that has just begun there. It is held for one call of the driver's.
+  [[nodiscard]] std::unique_lock<std::mutex> HoldOff() { return std::unique_lock(begin_mutex_); }
   // The graph that the driver made for the stream's capture; null: the stream has none.
   CUgraph GraphOf(CUstream stream) const;
   // The stream for whose capture the driver made the graph; null: it was not made for a present one.
@@ -32,6 +35,7 @@ class Captures {
   std::optional<Capture> HideGraph(CUstream stream);
 
  private:
+  std::mutex begin_mutex_;  // taken before mutex_
   mutable std::mutex mutex_;
   std::map<CUstream, Capture> captures_;
   static constinit inline std::atomic<size_t> count_{0};

@@ -171,31 +171,34 @@ void HandleTable::Revive(const Ending& ending) {
   }
 }
 
-bool HandleTable::Uses(const Record& record, const std::vector<WireHandle>& sorted) {
-  if (record.active.load(std::memory_order_acquire) == 0) return false;  // partner: EndRequest
-  const uint32_t count = record.count.load(std::memory_order_acquire);   // partner: Publish
+uint32_t HandleTable::Uses(const Record& record, const std::vector<WireHandle>& sorted) {
+  const uint32_t active = record.active.load(std::memory_order_acquire);  // partner: Rest
+  if (active == kRests) return kRests;
+  const uint32_t count = record.count.load(std::memory_order_acquire);  // partner: Publish
   for (uint32_t i = 0; i < std::min(count, kFirstUses); ++i) {
-    if (Holds(sorted, record.wires[i].load(std::memory_order_relaxed))) return true;
+    if (Holds(sorted, record.wires[i].load(std::memory_order_relaxed))) return active;
   }
   const MoreUses* more = record.more.load(std::memory_order_acquire);
   for (uint32_t first = kFirstUses; first < count && more != nullptr; first += kMoreUses) {
     for (uint32_t i = 0; i < std::min(count - first, kMoreUses); ++i) {
-      if (Holds(sorted, more->wires[i].load(std::memory_order_relaxed))) return true;
+      if (Holds(sorted, more->wires[i].load(std::memory_order_relaxed))) return active;
     }
     more = more->next.load(std::memory_order_acquire);
   }
-  return false;
+  return kRests;
 }
 
 // Whether a request uses one of these; it will look when it ends.
-bool HandleTable::MarkUsers(const std::vector<WireHandle>& wires, const Record* but, bool* marked) {
-  bool used = false;
+HandleTable::Look HandleTable::LookAtUsers(const std::vector<WireHandle>& wires, const Record* but) {
+  Look look = Look::kReady;
+  bool marked = false;
   for (Record* record = records_.get(); record != nullptr; record = record->next.get()) {
-    if (record == but || !Uses(*record, wires)) continue;
-    used = true;
-    *marked |= record->is_awaited.exchange(1) == 0;
+    const uint32_t active = record != but ? Uses(*record, wires) : kRests;
+    if (active == kRests) continue;
+    if (look != Look::kUsed) look = active == kOwn ? Look::kSoon : Look::kUsed;
+    marked |= record->is_awaited.exchange(1) == 0;
   }
-  return used;
+  return marked ? Look::kAgain : look;
 }
 
 // Whether `other` ends with it.
@@ -206,12 +209,11 @@ bool HandleTable::IsWithin(const Ending& other, const Ending& ending) {
 
 // Whether a request uses what is to end, something points to it, or an end of something in it is under way.
 HandleTable::Look HandleTable::LookAt(Ending& ending, const Record* but) {
-  bool marked = false;
-  if (MarkUsers(ending.unusable, but, &marked)) return marked ? Look::kAgain : Look::kUsed;
+  if (const Look look = LookAtUsers(ending.unusable, but); look != Look::kReady) return look;
   for (const EndingRef& other : endings_) {
     if (!IsWithin(*other, ending)) continue;
     if (other->is_running || !other->is_deferred) return Look::kUsed;
-    if (MarkUsers(other->unusable, but, &marked)) return marked ? Look::kAgain : Look::kUsed;
+    if (const Look look = LookAtUsers(other->unusable, but); look != Look::kReady) return look;
   }
   if (IsHeld(ending)) return Look::kHeld;
   return TakeExclusive(ending) ? Look::kReady : Look::kUsed;
@@ -315,6 +317,35 @@ CUresult HandleTable::EndReference(WireHandle wire, const Call& call, std::uniqu
   return result;
 }
 
+// With the lock, which it gives up in between. What the worker does by itself may wait for room in the driver's queue, and so for work of the
+// context. Natively the end of a context waits for that work, too; other ends do not, and are left to whoever uses the object after a while.
+HandleTable::Look HandleTable::LookUntilKnown(HandleKind kind, Ending& ending, const Record& mine,
+                                              std::unique_lock<std::mutex>& lock) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kPatience(100);
+  constexpr std::chrono::microseconds kPause(100);
+  constexpr int kYields = 20;
+  const bool waits_for_work = kind == HandleKind::kContext || kind == HandleKind::kGreenContext;
+  Clock::time_point end;
+  for (int looks = 0;;) {
+    lock.unlock();
+    FenceAll(mine);
+    lock.lock();
+    const Look look = LookAt(ending, &mine);
+    if (look == Look::kAgain) continue;
+    if (look != Look::kSoon) return look;
+    if (looks++ == 0) end = Clock::now() + kPatience;
+    if (!waits_for_work && Clock::now() >= end) return look;
+    lock.unlock();
+    if (looks < kYields) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(kPause);
+    }
+    lock.lock();
+  }
+}
+
 CUresult HandleTable::EndObject(HandleKind kind, WireHandle wire, const void* value, bool exclusive,
                                 Call call) {
   Record& mine = Mine();
@@ -342,13 +373,7 @@ CUresult HandleTable::EndObject(HandleKind kind, WireHandle wire, const void* va
     exclusive_waits_.fetch_add(1);  // before it is asked for: one that returns it looks here then
   }
   endings_.push_back(ending);
-  Look look = Look::kAgain;
-  while (look == Look::kAgain) {
-    lock.unlock();
-    FenceAll(mine);
-    lock.lock();
-    look = LookAt(*ending, &mine);
-  }
+  const Look look = LookUntilKnown(kind, *ending, mine, lock);
   mine.is_awaited.store(1);  // what waits for this one is looked at when the request ends
   if (look != Look::kReady) {
     ending->call = std::move(call);

@@ -84,6 +84,29 @@ bool HandleTable::FenceAll(const Record& mine) {
   return others;
 }
 
+// ---- what the worker does by itself
+
+HandleTable::OwnUse::OwnUse(HandleTable& table) : table_(table) {
+  table.MineOfOwn().active.store(kOwn, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // as the locked instruction behind BeginRequest
+}
+
+// Within a request this thread's calls that are left over wait for the request's end.
+HandleTable::OwnUse::~OwnUse() {
+  Record& mine = table_.MineOfOwn();
+  table_.Rest(mine);
+  if (mine.is_awaited.load(std::memory_order_relaxed) != 0) {
+    mine.is_awaited.store(0);
+    table_.Mine().is_awaited.store(1);
+  }
+}
+
+void* HandleTable::OwnUse::Find(HandleKind kind, WireHandle wire) {
+  if (WireKind(wire) != NumberKind(kind)) return nullptr;
+  table_.Publish(table_.MineOfOwn(), wire);
+  return table_.Find(kind, wire);
+}
+
 // ---- what objects remember
 
 namespace {

@@ -62,12 +62,15 @@ class HandleTable {
   void BeginRequest() {
     Record& mine = Mine();
     if (is_asymmetric_) [[likely]] {
-      mine.active.store(1, std::memory_order_relaxed);
+      mine.active.store(kServes, std::memory_order_relaxed);
     } else {
-      mine.active.exchange(1);
+      mine.active.exchange(kServes);
     }
   }
-  // Makes calls that were left to the last user of an object; call it when the caller has its answer.
+  // What the request has used may end from here on. The caller says so before anybody can learn that the request is executed: an
+  // end that is asked for after that would otherwise be left to this thread, and answered before the driver has made it.
+  void RestRequest() { Rest(Mine()); }
+  // Rests, and makes calls that were left to the last user of an object. They may take long, so the request's caller gets its answer before.
   void EndRequest() {
     Record& mine = Mine();
     Rest(mine);
@@ -84,6 +87,20 @@ class HandleTable {
     Publish(Mine(), wire);
     return Find(kind, wire);
   }
+  // What the worker does with objects by itself, such as putting a mark behind what it has submitted, between requests or within one that is
+  // about other objects. What is found through it stays until it goes. It goes soon and waits for no request: an end waits for it and is
+  // not left to it, since whoever ends the object is owed the driver's answer. A thread has one at a time, and calls EndRequest afterwards.
+  class OwnUse {
+   public:
+    explicit OwnUse(HandleTable& table);
+    ~OwnUse();
+    OwnUse(const OwnUse&) = delete;
+    OwnUse& operator=(const OwnUse&) = delete;
+    void* Find(HandleKind kind, WireHandle wire);
+
+   private:
+    HandleTable& table_;
+  };
   // Whether the request uses more than one could name: one that is several should end.
   bool UsesMany() { return Mine().count.load(std::memory_order_relaxed) > kManyUses; }
 
@@ -203,15 +220,26 @@ class HandleTable {
     std::atomic<WireHandle> wires[kMoreUses] = {};
     std::atomic<MoreUses*> next{nullptr};
   };
+  // What a thread uses objects for: nothing, a request, what the worker does by itself.
+  static constexpr uint32_t kRests = 0, kServes = 1, kOwn = 2;
   struct alignas(kHotBytes) Record {
-    std::atomic<uint32_t> active{0};
+    std::atomic<uint32_t> active{kRests};
     std::atomic<uint32_t> count{0};
     std::atomic<uint32_t> is_awaited{0};  // an end waits for the request; set by others, too
     std::atomic<WireHandle> wires[kFirstUses] = {};
     std::atomic<MoreUses*> more{nullptr};
     std::unique_ptr<Record> next;  // guarded by mutex_
   };
-  // A thread's first call takes mutex_.
+  // Of the calling thread: for its requests, and for OwnUse. The first call of each takes mutex_.
+  Record& MineOfOwn() {
+    thread_local uint64_t table = 0;
+    thread_local Record* record = nullptr;
+    if (table != id_) {
+      record = Join();
+      table = id_;
+    }
+    return *record;
+  }
   Record& Mine() {
     thread_local uint64_t table = 0;
     thread_local Record* record = nullptr;
@@ -238,16 +266,17 @@ class HandleTable {
   void Rest(Record& mine) {
     if (mine.count.load(std::memory_order_relaxed) != 0) mine.count.store(0, std::memory_order_release);
     if (is_asymmetric_) [[likely]] {
-      mine.active.store(0, std::memory_order_release);  // partner: Uses
+      mine.active.store(kRests, std::memory_order_release);  // partner: Uses
       std::atomic_signal_fence(std::memory_order_seq_cst);
     } else {
-      mine.active.exchange(0);
+      mine.active.exchange(kRests);
     }
   }
   // False: published already.
   static bool PublishMore(Record& mine, uint32_t count, WireHandle wire);
   Record* Join();
-  static bool Uses(const Record& record, const std::vector<WireHandle>& sorted);
+  // kRests: it uses none of these.
+  static uint32_t Uses(const Record& record, const std::vector<WireHandle>& sorted);
 
   // An object whose number is another's.
   struct Lost {
@@ -277,6 +306,7 @@ class HandleTable {
   enum class Look {
     kReady,
     kAgain,  // users were marked: they may have gone before they saw it
+    kSoon,   // nobody but the worker itself uses it (OwnUse)
     kUsed,   // one that is marked looks when it goes, or the end of something in it does
     kHeld    // by what remembers it, and no more
   };
@@ -307,7 +337,9 @@ class HandleTable {
   void Unlink(WireHandle wire);
   void LeaveParent(WireHandle wire);
   Look LookAt(Ending& ending, const Record* but);
-  bool MarkUsers(const std::vector<WireHandle>& wires, const Record* but, bool* marked);
+  Look LookAtUsers(const std::vector<WireHandle>& wires, const Record* but);
+  Look LookUntilKnown(HandleKind kind, Ending& ending, const Record& mine,
+                      std::unique_lock<std::mutex>& lock);
   static bool IsWithin(const Ending& other, const Ending& ending);
   CUresult EndReference(WireHandle wire, const Call& call, std::unique_lock<std::mutex>& lock);
   CUresult MakeCall(const Ending& ending, const Call& call) const;  // without mutex_

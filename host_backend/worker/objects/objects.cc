@@ -209,6 +209,11 @@ CUresult Objects::ChangeCaller(CUcontext context, CUstreamCaptureMode mode, uint
   return SetCaller(static_cast<CUcontext>(context), mode);
 }
 
+bool Objects::OwnUse::Enter(WireHandle context) {
+  auto* found = static_cast<CUcontext>(use_.Find(HandleKind::kContext, context));
+  return found != nullptr && objects_.SetCaller(found, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS;
+}
+
 [[gnu::hot]] void Objects::Leave(CUresult result) {
   const bool has_news =
       named.exclusive_count != 0 || named.made != 0 || named.reference != 0 || Captures::Any();

@@ -42,9 +42,26 @@ class Objects {
   void Leave(CUresult result);
   // Of the calling thread's request.
   static const Whereabouts& whereabouts() { return whereabouts_; }
-  // The request's caller has the answer: what the request used may end.
+  // The request is about to be answered: what it used may end.
+  void RestRequest() { handles_.RestRequest(); }
+  // It is answered.
   void EndRequest() { handles_.EndRequest(); }
   bool UsesMany() { return handles_.UsesMany(); }
+  // As HandleTable::OwnUse.
+  class OwnUse {
+   public:
+    explicit OwnUse(Objects& objects) : objects_(objects), use_(objects.handles_) {}
+    // Between requests: from here to the thread's next one that context is the thread's, with the relaxed mode of captures. False: it
+    // is not alive.
+    bool Enter(WireHandle context);
+    CUstream FindStream(WireHandle wire) {
+      return static_cast<CUstream>(use_.Find(HandleKind::kStream, wire));
+    }
+
+   private:
+    Objects& objects_;
+    HandleTable::OwnUse use_;
+  };
 
   // ---- the policy that Shape::Serve needs: what a request names stays until it ends
 

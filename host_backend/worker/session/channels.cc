@@ -92,6 +92,7 @@ bool Channels::SendDeferred(uint32_t channel, DeferredReplies& replies, bool all
     if (!replies.Take(&reply)) continue;
     if ((reply.flags & kStagedLast) != 0) NoteText(&reply);
     if (!PutReply(channel, reply, {})) return false;
+    if (replies.empty()) session_.objects().RestRequest();
     transport_.PublishReply(channel, sizeof reply);
   }
   return true;
@@ -155,6 +156,7 @@ bool Channels::SendDeferred(uint32_t channel, DeferredReplies& replies, bool all
     }
     NoteText(&reply);
     if (!PutReply(channel, reply, {body.data(), bytes})) return;
+    session_.objects().RestRequest();
     transport_.PublishReply(channel, sizeof reply + bytes);  // first: somebody waits for it
     transport_.DoneRequest(channel);
     session_.objects().EndRequest();

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 #include <system_error>
 #include <thread>
 
@@ -22,13 +23,7 @@ namespace {
 constexpr uint64_t kAskAgainNs = 1'000'000;           // a sleeping daemon
 constexpr uint64_t kRegisterAgainNs = 1'000'000'000;  // where the driver did not take the page of turns
 
-// The stream in which a mark goes that this thread places now. By default there is none, and nothing to mark.
-struct Place {
-  Objects* objects = nullptr;  // has `stream` among its handles
-  WireHandle stream = 0;
-  const CUstream* known = nullptr;  // or it is this one, behind a copy; it may itself be null
-};
-constinit thread_local Place place;
+constinit thread_local DeviceGates::Place place;
 
 // A stream that captures takes no mark: that would become a node of the program's graph.
 bool IsCapturing(CUstream stream) {
@@ -67,12 +62,13 @@ struct DeviceGates::Door final : Surroundings {
   uint64_t NowNs() override { return MonotonicNs(); }
   bool Mark(std::atomic<uint32_t>& word, uint32_t value) override {
     if (place.objects == nullptr && place.known == nullptr) return false;
+    std::optional<Objects::OwnUse> use;
+    if (place.known == nullptr) use.emplace(*place.objects);
+    if (place.context != 0 && !use->Enter(place.context)) return false;
     CUstream stream = place.known != nullptr ? *place.known : nullptr;
-    if (place.stream != 0) {
-      stream = static_cast<CUstream>(place.objects->Find(HandleKind::kStream, place.stream));
-      if (stream == nullptr) return false;
-    }
+    if (place.stream != 0 && (stream = use->FindStream(place.stream)) == nullptr) return false;
     const Driver& driver = TheDriver();
+    const auto none_begins = TheCaptures().HoldOff();
     return Has(driver.cuStreamWriteValue32_v2) && !IsCapturing(stream) && Register() &&
            driver.cuStreamWriteValue32_v2(stream, reinterpret_cast<CUdeviceptr>(&word), value,
                                           CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS;
@@ -160,9 +156,14 @@ void DeviceGates::Prepare(CUcontext context) {
   TheDriver().cuCtxSetCurrent(nullptr);
 }
 
+// Behind what the thread has submitted last, while it has another request. In that one's context the legacy stream is another.
+DeviceGates::Place DeviceGates::PlaceInRequest(Objects& objects) {
+  if (last_.stream == 0 && last_.context != Objects::whereabouts().context) return {};
+  return {.objects = &objects, .stream = last_.stream};
+}
+
 bool DeviceGates::Await(const Entrance& at, Objects& objects, const std::atomic<bool>& stop) {
-  const bool here = last_.device == Objects::whereabouts().device;
-  place = here ? Place{.objects = &objects, .stream = last_.stream} : Place{};
+  place = last_.device == Objects::whereabouts().device ? PlaceInRequest(objects) : Place{};
   const bool passes = at.gate->Await(stop);
   place = {};
   return passes;
@@ -172,7 +173,7 @@ void DeviceGates::LeaveSlowly(Entrance& at, Objects& objects, bool goes_on, CUre
   const Whereabouts& here = Objects::whereabouts();
   const LastSubmission now{here.device, here.stream.wire, here.context, kSaidFor};
   if (goes_on && unsettled_ != nullptr && (last_.device != now.device || last_.stream != now.stream))
-    MarkUnsettled(objects);
+    MarkUnsettled(PlaceInRequest(objects));
   last_ = now;
   at.last_context.store(here.context, std::memory_order_relaxed);
   at.last_stream.store(now.stream, std::memory_order_relaxed);
@@ -214,13 +215,11 @@ void DeviceGates::FollowNews(Door& door, const GrantWords& grant) {
   const uint32_t news = grant.news.load(std::memory_order_acquire);
   if (news == door.seen_news) return;
   door.seen_news = news;
-  RecordPrefix header{};
-  header.flags = kStaged;  // asks without ending a capture
-  header.context = door.entrance.last_context.load(std::memory_order_relaxed);
-  objects.BeginRequest();
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // as Objects::BeginRequest wants
-  if (header.context != 0 && objects.Enter(header) == CUDA_SUCCESS && !Captures::Any()) {
-    place = {.objects = &objects, .stream = door.entrance.last_stream.load(std::memory_order_relaxed)};
+  const WireHandle context = door.entrance.last_context.load(std::memory_order_relaxed);
+  if (context != 0 && !Captures::Any()) {
+    place = {.objects = &objects,
+             .stream = door.entrance.last_stream.load(std::memory_order_relaxed),
+             .context = context};
     door.gate.MarkQueued();
     place = {};
   }
@@ -243,11 +242,12 @@ bool DeviceGates::WaitsOn(uint64_t* begin) {
   return FreeProcessors() != kCrowded;
 }
 
-// The request that named the stream may have ended.
-void DeviceGates::MarkUnsettled(Objects& objects) {
-  objects.BeginRequest();
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // as Objects::BeginRequest wants
-  place = {.objects = &objects, .stream = last_.stream};
+void DeviceGates::SettleBetween(Objects& objects) {
+  MarkUnsettled({.objects = &objects, .stream = last_.stream, .context = last_.context});
+}
+
+void DeviceGates::MarkUnsettled(const Place& where) {
+  place = where;
   unsettled_->gate.MarkRest();
   place = {};
   unsettled_ = nullptr;

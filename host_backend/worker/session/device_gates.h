@@ -96,15 +96,15 @@ class DeviceGates {
   }
   // The dispatcher: all work in the stream of its request is done. What it has submitted there before needs no mark of the GPU's.
   void TellOver();
-  // Of a thread that goes on, before its last request ends: puts a mark behind what it has submitted, unless
-  // `more` says soon that another record is there, which may take a mark along.
+  // Of a thread that goes on, between two requests: puts a mark behind what it has submitted, unless `more` says soon that another
+  // record is there, which may take a mark along. The thread's context may be another one afterwards.
   template <class More>
   void Settle(Objects& objects, More more) {
     if (unsettled_ == nullptr) return;
     for (uint64_t begin = 0; HasUnsettled() && WaitsOn(&begin);) {
       if (more()) return;
     }
-    MarkUnsettled(objects);
+    SettleBetween(objects);
   }
 
   // Whether others copy much over the link of the device that the calling thread's request names (LinkGate::OthersCopy). What the
@@ -124,8 +124,17 @@ class DeviceGates {
   // The driver is about to end that context, or has lost it.
   void ContextEnds(CUcontext context);
 
+  // The stream in which a mark goes that this thread places now. By default there is none, and nothing to mark.
+  struct Place {
+    Objects* objects = nullptr;       // has `stream` among its handles
+    WireHandle stream = 0;            // 0: the legacy stream of `context`
+    WireHandle context = 0;           // between requests; 0: that of the thread's request
+    const CUstream* known = nullptr;  // or it is this one, behind a copy; it may itself be null
+  };
+
  private:
   struct Door;
+  static Place PlaceInRequest(Objects& objects);
   Door* DoorOfRequest() {
     const Entrance* const at = Find();
     return at != nullptr ? doors_[static_cast<size_t>(at - entrances_.data())].get() : nullptr;
@@ -142,7 +151,8 @@ class DeviceGates {
   void LeaveSlowly(Entrance& at, Objects& objects, bool goes_on, CUresult result);
   bool HasUnsettled() const;
   static bool WaitsOn(uint64_t* begin);
-  void MarkUnsettled(Objects& objects);
+  void SettleBetween(Objects& objects);
+  void MarkUnsettled(const Place& where);
   void BeginWatching(Door& door);
   [[noreturn]] void WatchDoor(Door& door);
   void FollowNews(Door& door, const GrantWords& grant);

@@ -63,15 +63,17 @@ Dispatcher::Dispatcher(Session& session, ServerTransport& transport)
   constexpr uint32_t kMostUnsettled = 32;
   for (;;) {
     std::span<const std::byte> record;
-    session_.gates().Settle(session_.objects(), [this] { return transport_.MainReady(); });
-    if (unsettled_ != 0) Settle(unsettled_ < kMostUnsettled);
-    if (unsettled_ == 0) session_.objects().EndRequest();  // what copies are under way in must stay
+    if (unsettled_ != 0) SettleBetween(unsettled_ < kMostUnsettled);
+    if (unsettled_ == 0) {  // what copies are under way in must stay
+      session_.gates().Settle(session_.objects(), [this] { return transport_.MainReady(); });
+      session_.objects().EndRequest();
+    }
     const ReceiveStatus status = transport_.ReceiveMain(&record);
     if (status == ReceiveStatus::kCorrupt) session_.Breach(transport_.CorruptReason());
     if (status != ReceiveStatus::kRecord) return;
     const auto header = ReadHeader<PostedHeader>(record);
     const bool more_copies = header.op == last_unsettled_.op && header.context == last_unsettled_.context;
-    if (!more_copies) Settle();
+    if (!more_copies) SettleBetween();
     const Handed handed = Hand(header, record);
     if (handed == Handed::kStopped) return;
     if (handed == Handed::kYes) continue;
@@ -84,7 +86,8 @@ Dispatcher::Dispatcher(Session& session, ServerTransport& transport)
       ++unsettled_;
       last_unsettled_ = header;
     } else {
-      Settle();
+      SettleBetween();
+      session_.objects().RestRequest();
       SetDispatched(header.sequence + 1);
     }
     transport_.DoneMain();
@@ -101,7 +104,7 @@ Dispatcher::Dispatcher(Session& session, ServerTransport& transport)
   };
   if (!lanes_.Wanted(header.thread, more_ready)) return Handed::kNo;
   if (!MayLeaveDispatcher(header, record.size())) return lanes_.Drain() ? Handed::kNo : Handed::kStopped;
-  Settle();  // its stream may be one that does not wait for the others
+  SettleBetween();  // its stream may be one that does not wait for the others
   const Lanes::Names names{header.thread, header.stream, header.event};
   if (!lanes_.Hand(names, record)) return Handed::kStopped;
   SetDispatched(header.sequence + 1);
@@ -117,19 +120,31 @@ void Dispatcher::ExecuteInLane(std::span<const std::byte> record) {
   request.in_lane = true;
   const CUresult result = session_.Execute(request);
   if (result != CUDA_SUCCESS) NoteFailure(header, result);
+  session_.objects().RestRequest();
   transport_.ExecutedMain(header.sequence);
   session_.objects().EndRequest();
 }
 
 // Several copies one after the other are waited for together: before anything else that might rely on them.
-void Dispatcher::Settle(bool or_more) {
-  if (unsettled_ == 0) return;
+bool Dispatcher::AwaitUnsettled(bool or_more) {
+  if (unsettled_ == 0) return false;
   const auto more = [&] { return or_more && transport_.MainReady(); };
-  if (more()) return;
+  if (more()) return false;
   const MaybeResult result = AwaitPostedCopies(more);
-  if (!result) return;
+  if (!result) return false;
   if (*result != CUDA_SUCCESS) NoteFailure(last_unsettled_, *result);
   unsettled_ = 0;
+  return true;
+}
+
+// The request goes on to use what it has found.
+void Dispatcher::Settle() {
+  if (AwaitUnsettled(false)) SetDispatched(last_unsettled_.sequence + 1);
+}
+
+void Dispatcher::SettleBetween(bool or_more) {
+  if (!AwaitUnsettled(or_more)) return;
+  session_.objects().RestRequest();
   SetDispatched(last_unsettled_.sequence + 1);
 }
 

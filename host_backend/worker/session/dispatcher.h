@@ -29,8 +29,8 @@ class Dispatcher : public SessionPart {
 
   // ---- the dispatcher alone
 
-  // Waits for posted copies that the driver was given; with `or_more` only until another record is there.
-  void Settle(bool or_more = false);
+  // Within a request: waits for the posted copies before it that the driver was given.
+  void Settle();
   // Whether the stream is done within some 20 us, before another record is there and before a request is seen that waits for the
   // record of that sequence, which is being executed. Looks without sleeping, so only where nobody else wants the processor; and after
   // looks that were in vain it answers false most of the time without looking.
@@ -49,6 +49,9 @@ class Dispatcher : public SessionPart {
   enum class Handed { kNo, kYes, kStopped };
   Handed Hand(const PostedHeader& header, std::span<const std::byte> record);
   void ExecuteInLane(std::span<const std::byte> record);
+  // As Settle, when the dispatcher has no request or is done with it; with `or_more` only until another record is there.
+  void SettleBetween(bool or_more = false);
+  bool AwaitUnsettled(bool or_more);  // whether there were some, which are over now
   // All records before this one are executed, or in a worker queue.
   void SetDispatched(uint64_t sequence);
   // A part of WaitFor that costs no processor time: until dispatched_ is at least `sequence`, or the session stops.
