@@ -210,6 +210,7 @@ std::string RegionConnection::Loss() {
 }
 
 void RegionConnection::MakeTransport(bool futex, const Bell* bell) {
+  if (!futex) PeerIsElsewhere();
   RingClientOptions options;
   options.slot = slot_base_;
   options.futex = futex;

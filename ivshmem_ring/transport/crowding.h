@@ -22,8 +22,8 @@ class Crowding {
   bool seen() const { return until_us_.load(std::memory_order_relaxed) != 0; }
   // What yields told lately. Two relaxed loads.
   Kind At(uint64_t now_us) const;
-  // A yield took `took_us` and ended at `now_us`. The caller reports yields during which the kernel let another thread run, and all
-  // that took kSliceUs or longer. A yield of kAloneUs at most does not count. kLongYields longer ones within kTogetherUs are a
+  // A yield took `took_us` and ended at `now_us`; or, in a VM, the clock of a spinning thread stood still for so long. The caller reports
+  // yields during which the kernel let another thread run, and all that took kSliceUs or longer. A yield of kAloneUs at most does not count. kLongYields longer ones within kTogetherUs are a
   // crowd, and so is a single one of kSliceUs. That a crowd was found holds for kFirstUs, and twice as long each time that it is
   // found again soon after: beside threads that do not sleep up to kMostUs, because finding out costs a time slice there, and
   // beside threads that take turns up to kMostTurnsUs, because it costs next to nothing.

@@ -236,7 +236,7 @@ struct RingServer::Channel {
   std::vector<std::byte> request_buffer;
   RingConsumer requests;
   RingProducer replies;
-  SpinBudget budget;
+  Budgets budgets;
   uint64_t sequence = 0;  // of the request that its thread has
   bool frugal = false;    // whoever made that request sleeps meanwhile
   bool open = false;      // in HostControl::open_channels
@@ -262,7 +262,7 @@ RingServer::RingServer(RingServerOptions options)
         RingConsumer(RequestRing(options_.slot, i), kChannelRingBytes, &theirs.request_tail,
                      &ours.request_head, view),
         RingProducer(ReplyRing(options_.slot, i), kChannelRingBytes, &ours.reply_tail, &theirs.reply_head),
-        SpinBudget(MostSpinUs())});
+        {}});
   }
 }
 
@@ -285,7 +285,7 @@ void RingServer::Stop() {
   }
 }
 
-[[gnu::hot]] ReceiveStatus RingServer::Receive(RingConsumer& ring, HotWord& waiting, SpinBudget& budget,
+[[gnu::hot]] ReceiveStatus RingServer::Receive(RingConsumer& ring, HotWord& waiting, Budgets& budgets,
                                                bool frugal, std::span<const std::byte>* record,
                                                uint64_t* now) {
   // First, so that a peer that never pauses cannot keep a stopped session alive.
@@ -293,28 +293,32 @@ void RingServer::Stop() {
   const bool there = ring.Ready();
   if ((!there && (frugal || !ComesAtOnce([&] { return ring.Ready(); }))) ||
       ring.Next(record) != RingConsumer::Status::kRecord)
-    return ReceiveLater(ring, waiting, budget, frugal, record, now);
+    return ReceiveLater(ring, waiting, budgets, frugal, record, now);
   if (there) ring.Prefetch();
   if (!there || *now == 0) *now = FlightTicks();
   return ReceiveStatus::kRecord;
 }
 
-ReceiveStatus RingServer::ReceiveLater(RingConsumer& ring, HotWord& waiting, SpinBudget& budget, bool frugal,
+ReceiveStatus RingServer::ReceiveLater(RingConsumer& ring, HotWord& waiting, Budgets& budgets, bool frugal,
                                        std::span<const std::byte>* record, uint64_t* now) {
-  // A guest in a VM cannot wake this thread, and the daemon does it late: then it spins as if nobody else were there.
-  const uint32_t processors = options_.futex ? FreeProcessors() : KnownProcessors();
+  const uint32_t processors = FreeProcessors();
   const bool crowded = processors != KnownProcessors();
+  // Waking a thread that serves a VM costs its guest a system call and an exit, or is late: longer than yields beside threads that take turns.
+  const bool takes_turns = !options_.futex && crowded && processors != kCrowded;
   WaitPolicy policy = IdlePolicy(processors);
-  if (!options_.futex) policy.ask_us = 0;
+  // Where the guest rings for nobody, the daemon finds who sleeps late.
+  if (crowded && !IsRungFor()) policy.timed_us = budgets.timed.us();
+  if (takes_turns) policy.yield_us = std::max(policy.yield_us, budgets.spin.us());
   const bool meets = !crowded && !frugal && !frugal_.load(std::memory_order_relaxed);
-  const uint64_t expected_us = meets ? budget.expected_us() : 0;
-  policy.nap_after_us = budget.us();
-  policy.spin_us = expected_us != 0 ? SpinBudget::kMeetUs : std::min(policy.spin_us, budget.us());
+  const uint64_t expected_us = meets ? budgets.spin.expected_us() : 0;
+  policy.nap_after_us = budgets.spin.us();
+  policy.spin_us = expected_us != 0 ? SpinBudget::kMeetUs : std::min(policy.spin_us, budgets.spin.us());
   if (frugal) policy.spin_us = policy.yield_us = 0;
   Waiter waiter(policy, ring.tail_word(), &waiting, options_.futex || options_.watched, expected_us,
                 options_.sleep);
   if (frugal && &ring == &main_ && SaysSoAhead()) waiter.FlagIsUp(main_flag_up_us_);
-  if (&ring == &main_ && !frugal && options_.futex && (crowded || processors == 1)) {
+  if (&ring == &main_ && !frugal && IsRungFor() && options_.sleep == nullptr &&
+      (crowded || processors == 1)) {
     if (const uint32_t us = gather_pace_.Begin(main_sequence_)) Gather(us);
   }
   for (;;) {
@@ -322,7 +326,8 @@ ReceiveStatus RingServer::ReceiveLater(RingConsumer& ring, HotWord& waiting, Spi
     switch (ring.Next(record)) {
       case RingConsumer::Status::kRecord:
         *now = FlightTicks();
-        if (!crowded) budget.Note(waiter.waited_us());
+        if (!crowded || takes_turns) budgets.spin.Note(waiter.waited_us());
+        if (policy.timed_us != 0) budgets.timed.Note(waiter.waited_us());
         return ReceiveStatus::kRecord;
       case RingConsumer::Status::kCorrupt:
         corrupt_reason_.store(ring.reason(), std::memory_order_release);
@@ -349,7 +354,7 @@ void RingServer::Gather(uint32_t us) {
 
 [[gnu::hot]] ReceiveStatus RingServer::ReceiveMain(std::span<const std::byte>* record) {
   const ReceiveStatus status =
-      Receive(main_, host_->main_waiting, main_budget_, main_frugal_, record, &main_ticks_);
+      Receive(main_, host_->main_waiting, main_budgets_, main_frugal_, record, &main_ticks_);
   if (status == ReceiveStatus::kRecord) {
     const auto header = ReadHeader<RecordPrefix>(*record);
     main_sequence_ = header.sequence;
@@ -398,7 +403,7 @@ void RingServer::HandedMain() {
   }
   uint64_t now = 0;
   const ReceiveStatus status =
-      Receive(channel.requests, host_->channel[index].waiting, channel.budget, channel.frugal, record, &now);
+      Receive(channel.requests, host_->channel[index].waiting, channel.budgets, channel.frugal, record, &now);
   if (status == ReceiveStatus::kRecord) {
     const auto header = ReadHeader<RecordHeader>(*record);
     const bool frugal = channel.frugal = (header.flags & kBlockingWait) != 0;

@@ -115,17 +115,25 @@ class RingServer : public ServerTransport {
 
  private:
   struct Channel;
+  // How long it pays a thread to spin for work, and, where others want the processors and nobody rings for it, to look for work by a timer.
+  struct Budgets {
+    SpinBudget spin{MostSpinUs()};
+    SpinBudget timed{kMostTimedUs};
+  };
+  static constexpr uint32_t kMostTimedUs = 500;  // after which the daemon looks as often
   // Waits for the next record of `ring`. `frugal`: the sender of the record before this one sleeps in a
   // no-spin wait, so this thread must not spin for the next record. `now` is in ticks: on entry when this
   // thread was done with the record before, on return when it saw this one.
-  ReceiveStatus Receive(RingConsumer& ring, HotWord& waiting, SpinBudget& budget, bool frugal,
+  ReceiveStatus Receive(RingConsumer& ring, HotWord& waiting, Budgets& budgets, bool frugal,
                         std::span<const std::byte>* record, uint64_t* now);
-  ReceiveStatus ReceiveLater(RingConsumer& ring, HotWord& waiting, SpinBudget& budget, bool frugal,
+  ReceiveStatus ReceiveLater(RingConsumer& ring, HotWord& waiting, Budgets& budgets, bool frugal,
                              std::span<const std::byte>* record, uint64_t* now);
   // Sleeps while posted records gather: for so long at most, until 16 KiB are there or a guest thread waits for them (docs/waiting.md).
   void Gather(uint32_t us);
   // How long a thread may spin for work while nobody else wants the processors.
   static uint32_t MostSpinUs() { return IdlePolicy(KnownProcessors()).spin_us; }
+  // Whether what the guest sends wakes this side's threads at once.
+  bool IsRungFor() const { return options_.futex || options_.bell != nullptr; }
   // Whether a dispatcher that is going to sleep announces it before it executes the record that it has.
   bool SaysSoAhead() const { return (options_.futex || options_.watched) && KnownProcessors() > 1; }
   Channel& At(uint32_t index);
@@ -139,7 +147,7 @@ class RingServer : public ServerTransport {
   FlightRecorder flight_;
   uint64_t main_sequence_ = 0;  // the sequence of the record that the dispatcher executes
   uint64_t main_ticks_ = 0;     // when it was done with the record before
-  SpinBudget main_budget_{MostSpinUs()};
+  Budgets main_budgets_;
   // Whether the newest request came from a thread in a no-spin wait; then no thread here spins for more work.
   std::atomic<bool> frugal_{false};
   // Whether the newest posted record did; then the dispatcher goes to sleep at once.

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "ivshmem_ring/system/futex.h"
@@ -22,7 +23,8 @@ constexpr uint32_t kFirstLongSleepUs = 10'000;
 // Within so long a peer that is woken has answered a short question, also if it needs this thread's processor.
 constexpr uint32_t kAnswerUs = 50;
 
-constexpr uint32_t kOne = 1, kFew = 2;
+constexpr uint32_t kOne = 1, kFew = 2, kMany = 3;
+constinit std::atomic<bool> peer_is_elsewhere{false};
 uint32_t SpinUs(uint32_t processors, uint32_t of_many) {
   constexpr uint32_t kShortUs = 2;
   return processors > kFew ? of_many : processors == kFew ? std::min(kShortUs, of_many) : 0;
@@ -48,18 +50,26 @@ uint32_t KnownProcessors() {
   return processors;
 }
 
+void PeerIsElsewhere() {
+  peer_is_elsewhere.store(true, std::memory_order_relaxed);
+}
+
+bool PeerRunsBeside() {
+  return KnownProcessors() > kOne || peer_is_elsewhere.load(std::memory_order_relaxed);
+}
+
 uint32_t FreeProcessors() {
   const Crowding& crowding = Crowding::OfProcess();
   const Crowding::Kind crowd = crowding.seen() ? crowding.At(NowUs()) : Crowding::Kind::kNone;
-  return crowd == Crowding::Kind::kNone    ? KnownProcessors()
-         : crowd == Crowding::Kind::kTurns ? kOne
-                                           : kCrowded;
+  if (crowd != Crowding::Kind::kNone) return crowd == Crowding::Kind::kTurns ? kOne : kCrowded;
+  return peer_is_elsewhere.load(std::memory_order_relaxed) ? std::max(KnownProcessors(), kMany)
+                                                           : KnownProcessors();
 }
 
 // Where the peer wakes us, sleeping costs less than a timer's imprecision.
 WaitPolicy ReplyPolicy(bool futex, uint32_t processors) {
   if (processors == kCrowded)
-    return {.spin_us = KnownProcessors() == kOne ? 0 : kAnswerUs, .max_sleep_us = 500, .ask_us = 0};
+    return {.spin_us = PeerRunsBeside() ? kAnswerUs : 0, .max_sleep_us = 500, .ask_us = 0};
   WaitPolicy policy{.spin_us = SpinUs(processors, 100), .yield_us = 100, .first_sleep_us = 20};
   if (processors > kFew && !futex) policy.yield_us = 400;
   policy.max_sleep_us = processors > kFew ? 1000 : 500;
@@ -191,14 +201,21 @@ void Waiter::FlagIsUp(uint64_t since_us) {
 void Waiter::Step(uint32_t seen) {
   _mm_pause();
   if (++spins_ % kSpinsPerClockRead != 0 && now_us_ - looks_from_us_ < policy_.spin_us) return;
-  now_us_ = NowUs();
-  if (began_us_ == 0) began_us_ = looks_from_us_ = checked_us_ = asked_us_ = now_us_;
+  const uint64_t before_us = std::exchange(now_us_, NowUs());
+  if (began_us_ == 0) {
+    began_us_ = looks_from_us_ = checked_us_ = asked_us_ = now_us_;
+  } else if (now_us_ - before_us >= Crowding::kSliceUs && peer_is_elsewhere.load(std::memory_order_relaxed)) {
+    // This thread spun, and the clock says that it stood still: the host of this VM has given the processor to others.
+    Crowding::OfProcess().Yielded(now_us_, now_us_ - before_us);
+  }
   if (nap_us_ != 0 && now_us_ - began_us_ >= policy_.nap_after_us) return Nap(seen);
   const uint64_t looked_us = now_us_ - looks_from_us_;
   const bool asks = policy_.ask_us != 0 && now_us_ - asked_us_ >= policy_.ask_us;
   if (looked_us < policy_.spin_us) return asks ? Yield() : void();
   if (looked_us < uint64_t{policy_.spin_us} + policy_.yield_us) return Yield();
-  if (!flag_up_ && wakes_ && waiting_ != nullptr && KnownProcessors() > kOne) return Settle();
+  if (const uint64_t waited_us = now_us_ - began_us_; waited_us < policy_.timed_us)
+    return SleepByTimer(std::max<uint64_t>(WaitPolicy::kTimedSleepUs, waited_us / 2));
+  if (!flag_up_ && wakes_ && waiting_ != nullptr && PeerRunsBeside()) return Settle();
   Sleep(seen);
 }
 
@@ -223,7 +240,7 @@ void Waiter::Yield() {
   if (now_us_ - before_us <= Crowding::kAloneUs) return;
   Crowding& crowding = Crowding::OfProcess();
   if (now_us_ - before_us < Crowding::kSliceUs && !WasSwitchedOut()) return;
-  if (KnownProcessors() == kOne) {
+  if (!PeerRunsBeside()) {
     crowding.YieldedOnOne(now_us_, now_us_ - before_us);
   } else {
     crowding.Yielded(now_us_, now_us_ - before_us);
@@ -273,10 +290,15 @@ void Waiter::SleepFor(uint32_t seen, uint64_t us) {
       FutexWait(&word_->value, static_cast<uint32_t>(seen), static_cast<int64_t>(us) * 1000,
                 FutexOf::kAllProcesses);
     }
+    now_us_ = NowUs();
   } else {
-    const timespec bound{static_cast<time_t>(us / 1'000'000), static_cast<long>(us % 1'000'000) * 1000};
-    nanosleep(&bound, nullptr);
+    SleepByTimer(us);
   }
+}
+
+void Waiter::SleepByTimer(uint64_t us) {
+  const timespec bound{static_cast<time_t>(us / 1'000'000), static_cast<long>(us % 1'000'000) * 1000};
+  nanosleep(&bound, nullptr);
   now_us_ = NowUs();
 }
 

@@ -30,6 +30,10 @@ struct WaitPolicy {
   uint32_t waited_share = 1;
   // In a wait that is expected to be long: spin for so long, and then begin with timed sleeps.
   uint32_t nap_after_us = 0;
+  // Where the peer's waking comes late: before the sleep that it ends, for so long, sleeps by a timer, of kTimedSleepUs at least and of
+  // half of the time waited so far.
+  uint32_t timed_us = 0;
+  static constexpr uint32_t kTimedSleepUs = 50;
   // So often a spinning thread asks, by a yield, whether others want to run here; 0: never. Where nobody wants
   // to, a yield takes 0.3 us.
   uint32_t ask_us = 25;
@@ -43,8 +47,13 @@ uint64_t NowUs();
 uint32_t UsableProcessors();
 // What UsableProcessors said at the first call, by any thread.
 uint32_t KnownProcessors();
-// For how many processors a wait that begins now is planned: all that are known, unless other threads want
-// them (crowding.h): then for one, or, beside threads that do not sleep, for kCrowded. Where one is known it is one.
+// The other side of this process's sessions runs under another kernel, on the host of this VM, and so never on a processor that this
+// process has. Said when a session is opened, before a thread waits for it. Not for what serves VMs: their processors are threads of its host.
+void PeerIsElsewhere();
+// Whether the other side can run while the calling thread does. Otherwise spinning only keeps it from doing so.
+bool PeerRunsBeside();
+// For how many processors a wait that begins now is planned: all that are known, or, for a peer elsewhere, many, unless other threads
+// want them (crowding.h): then for one, or, beside threads that do not sleep, for kCrowded. Where one is known it is one.
 uint32_t FreeProcessors();
 inline constexpr uint32_t kCrowded = 0;
 
@@ -129,10 +138,10 @@ class WaitHistory {
 };
 
 // Polls `ready` for a microsecond or so, before a Waiter is made: what comes that soon needs nothing else.
-// The result is whether it came. With one processor, where nothing can come meanwhile, there is one look.
+// The result is whether it came. Where nothing can come meanwhile, there is one look.
 inline bool ComesAtOnce(auto ready) {
   constexpr uint32_t kLooks = 32;
-  for (uint32_t i = KnownProcessors() > 1 ? kLooks : 1; !ready(); _mm_pause()) {
+  for (uint32_t i = PeerRunsBeside() ? kLooks : 1; !ready(); _mm_pause()) {
     if (--i == 0) return false;
   }
   return true;
@@ -178,6 +187,7 @@ class Waiter {
   void Yield();
   void Settle();
   void Sleep(uint32_t seen);
+  void SleepByTimer(uint64_t us);
   void Nap(uint32_t seen);
   void SleepFor(uint32_t seen, uint64_t us);
 

@@ -8,8 +8,8 @@ Usage: crowded.py BUILD LOAD [--against BUILD] [--rows P:N[:H],...] [--bound set
 
 LOAD is tests/bench/crowded_load of a build (ninja crowded_load). In a row P:N, N processes, and with Causeway their daemon and
 workers as well, share P processors; in a row P:N:H beside H threads that never sleep. With --bound set (the default) all are bound to
-the first P processors; with max they are in a group of cgroup v2 whose cpu.max is P processors' time (as root, where the cpu controller
-can be had). The kinds are `wait` (a launch and a wait for it), `step` (400 launches with 12 us of the program's own work before
+the first P processors; with max they are in a group of processes that gets P processors' time (cpu.max, or cpu.cfs_quota_us of cgroup v1; as
+root, where the cpu controller can be had). The kinds are `wait` (a launch and a wait for it), `step` (400 launches with 12 us of the program's own work before
 each, and a wait) and `torch` (training steps by PyTorch). Each row is measured natively and through BUILD in turns, --rounds
 times, with --against through another build too; who begins changes with each round. The result is each side's median, the median of the rounds' ratios to
 the first side with the least and the largest, and the processor time that all processes of a side used for a step. --threads writes a
@@ -88,17 +88,23 @@ class Used:
 
 
 class Group:
-    """A group of cgroup v2 whose processes together get so many processors' time."""
+    """A group whose processes together get so many processors' time: of cgroup v2, or of v1 where that has the cpu controller."""
 
     def __init__(self, processors):
         mounts = [line.split() for line in pathlib.Path("/proc/mounts").read_text().splitlines()]
-        roots = [pathlib.Path(mount[1]) for mount in mounts if mount[2] == "cgroup2"]
-        if not roots or "cpu" not in (roots[0] / "cgroup.controllers").read_text().split():
-            sys.exit("crowded.py: --bound max needs cgroup v2 with its cpu controller; this kernel's is not there, or in use by cgroup v1")
-        (roots[0] / "cgroup.subtree_control").write_text("+cpu")
-        self.folder = roots[0] / f"crowded-{os.getpid()}"
+        of_two = [pathlib.Path(mount[1]) for mount in mounts if mount[2] == "cgroup2"]
+        of_one = [pathlib.Path(mount[1]) for mount in mounts if mount[2] == "cgroup" and "cpu" in mount[3].split(",")]
+        if of_two and "cpu" in (of_two[0] / "cgroup.controllers").read_text().split():
+            root, files = of_two[0], {"cpu.max": f"{processors * PERIOD_US} {PERIOD_US}"}
+            (root / "cgroup.subtree_control").write_text("+cpu")
+        elif of_one and (of_one[0] / "cpu.cfs_quota_us").exists():
+            root, files = of_one[0], {"cpu.cfs_period_us": str(PERIOD_US), "cpu.cfs_quota_us": str(processors * PERIOD_US)}
+        else:
+            sys.exit("crowded.py: --bound max needs the cpu controller of cgroup v2 or v1, which this kernel does not offer here")
+        self.folder = root / f"crowded-{os.getpid()}"
         self.folder.mkdir()
-        (self.folder / "cpu.max").write_text(f"{processors * PERIOD_US} {PERIOD_US}")
+        for name, value in files.items():
+            (self.folder / name).write_text(value)
 
     def prefix(self):
         return ["sh", "-c", f'echo $$ > {self.folder}/cgroup.procs && exec "$@"', "sh"]
@@ -174,13 +180,16 @@ def row_of(words, sides, kind, row):
     bound = group.prefix() if group else ["taskset", "-c", ",".join(map(str, chosen))]
     command = [sys.executable, str(HERE / "crowded_step.py")] if kind == "torch" else [str(words.load), kind]
     seen = {name: [] for name, _ in sides}
+    throttled = {name: 0 for name, _ in sides}
     beside = [subprocess.Popen([*bound, sys.executable, "-c", HOG]) for _ in range(hogs)]
     for turn in range(words.rounds):
         for name, build in sides if turn % 2 == 0 else reversed(sides):
             side = Side(name, build, words.driver, bound)
+            before = group.throttled() if group else 0
             steps, cost, by_thread = measure(side, bound, count, [*command, str(words.seconds)])
             side.end()
             seen[name].append((steps / words.seconds, cost))
+            throttled[name] += group.throttled() - before if group else 0
             if words.threads:
                 tell_threads(words.threads, f"{kind} | {row.replace(':', ', ')} | {name}", by_thread)
     for hog in beside:
@@ -193,7 +202,7 @@ def row_of(words, sides, kind, row):
                    "processor_us": statistics.median(cost for _, cost in found) * 1e6,
                    "ratios": [rate / max(base, 1e-9) for (rate, _), (base, _) in zip(found, first)],
                    "processor_ratios": [cost / max(base, 1e-12) for (_, cost), (_, base) in zip(found, first)],
-                   "rounds": [rate for rate, _ in found]} for name, found in seen.items()}
+                   "throttled_periods": throttled[name], "rounds": [rate for rate, _ in found]} for name, found in seen.items()}
 
 
 def spread(ratios):

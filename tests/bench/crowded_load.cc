@@ -5,6 +5,7 @@
 //   crowded_load wait SECONDS   a step is a launch and a wait for it
 //   crowded_load step SECONDS   a step is 400 launches with 12 us of the program's own work before each, then 4 bytes
 //                               from the device, and a wait for them
+//   With the word `told` behind these it also says after each second how many steps it has made.
 #include <cuda.h>
 #include <time.h>
 
@@ -102,9 +103,10 @@ struct Load {
 }  // namespace
 
 int main(int count, char** words) {
-  const std::string_view kind = count == 3 ? words[1] : "";
+  const bool told = count == 4 && std::string_view(words[3]) == "told";
+  const std::string_view kind = count == 3 || told ? words[1] : "";
   if (kind != "wait" && kind != "step") {
-    std::fputs("usage: crowded_load wait|step SECONDS\n", stderr);
+    std::fputs("usage: crowded_load wait|step SECONDS [told]\n", stderr);
     return 2;
   }
   Load load;
@@ -116,9 +118,15 @@ int main(int count, char** words) {
   char line[8];
   if (std::fgets(line, sizeof line, stdin) == nullptr) return 1;
   long steps = 0;
-  for (const double end = Seconds(CLOCK_MONOTONIC) + std::atof(words[2]); Seconds(CLOCK_MONOTONIC) < end;
-       ++steps)
+  double now = Seconds(CLOCK_MONOTONIC), next_told = now + 1;
+  for (const double end = now + std::atof(words[2]); now < end; now = Seconds(CLOCK_MONOTONIC)) {
     (load.*once)();
+    ++steps;
+    if (!told || now < next_told) continue;
+    next_told = now + 1;
+    std::printf("so far %ld\n", steps);
+    std::fflush(stdout);
+  }
   std::printf("%ld\n", steps);
   std::fflush(stdout);
   (void)std::fgetc(stdin);  // until its processor time was read

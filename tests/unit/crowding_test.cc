@@ -103,5 +103,20 @@ TEST(Crowding, AWaitingThreadSeesWhoNeverSleepsBesideIt) {
   EXPECT_EQ(sched_setaffinity(0, sizeof mine, &mine), 0);
 }
 
+// In a VM the other side never needs a processor of this kernel's, so a single one is planned for as many are. Last: it holds for the process.
+TEST(Crowding, WhereThePeerIsElsewhereASpinCostsItNothing) {
+  cpu_set_t mine;
+  ASSERT_TRUE(test::UseOneProcessor(&mine));
+  PeerIsElsewhere();
+  EXPECT_TRUE(PeerRunsBeside());
+  std::thread([] {  // in which nothing was seen yet
+    while (Crowding::OfProcess().At(NowUs()) != Kind::kNone)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_GT(ReplyPolicy(false).spin_us, 50u);
+  })
+      .join();
+  EXPECT_EQ(sched_setaffinity(0, sizeof mine, &mine), 0);
+}
+
 }  // namespace
 }  // namespace causeway

@@ -139,6 +139,23 @@ TEST(WaitPolicy, InACrowdTheHostSleepsAndNobodyYields) {
   EXPECT_GT(ReplyPolicy(true, kCrowded).spin_us, 0u);
 }
 
+// A sleep that is ended late comes after sleeps by a timer.
+TEST(Waiter, LooksByATimerBeforeASleepThatIsEndedLate) {
+  Words words;
+  const WaitPolicy policy{.spin_us = 0, .max_futex_sleep_us = 60'000'000, .timed_us = 2'000};
+  Waiter waiter(policy, &words.ping, &words.ping_waiting, true);
+  waiter.Step(0);  // the first reads the clock
+  int looks = 0;
+  while (waiter.waited_us() < policy.timed_us) {
+    waiter.Step(0);
+    ++looks;
+    EXPECT_EQ(LoadAcquire(words.ping_waiting), 0u);
+  }
+  EXPECT_LE(looks, 20);  // ever longer ones
+  waiter.Step(0);
+  EXPECT_EQ(LoadAcquire(words.ping_waiting), 1u);  // and now it is announced
+}
+
 TEST(WaitPolicy, CountsTheProcessorsThatTheThreadMayUse) {
   const uint32_t before = UsableProcessors();
   EXPECT_GE(before, 1u);
