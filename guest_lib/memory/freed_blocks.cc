@@ -132,6 +132,7 @@ void FreeAllHeldBlocks() {
   // Until all is sent: nobody may overtake it with a message that would see it held.
   const std::lock_guard lock(blocks.mutex);
   freeing_blocks = true;
+  const OwnMessages own;
   for (const Block& block : blocks.held) {
     if (!IsAlive(block)) continue;
     std::vector<Object*> context{block.context};

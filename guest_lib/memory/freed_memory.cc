@@ -43,6 +43,7 @@ void FreeOnHost(const Held& held) {
   const auto stream = reinterpret_cast<CUstream>(held.stream.stream);
   if (SubmissionOn(stream).stream == nullptr || held.stream.stream->progress.work.load() > held.posts)
     freed_late.store(true, std::memory_order_relaxed);
+  const OwnMessages own;
   PostWork<Op::cuMemFreeAsync>(SubmissionOn(stream), held.address, stream);  // fails where everything does
   NoteFreedOnHost(held.stream);
   context.swap(ThisThread().contexts);

@@ -43,9 +43,10 @@ struct DefaultStream {
 struct ThreadState {
   std::vector<Object*> contexts;  // the stack of contexts; the last one is current
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
-  int channel = -1;          // the thread's RPC channel; -1: none yet
-  bool past_errors = false;  // the thread's present call is sent even after a fault (sticky error)
-  int leases = 0;            // ChannelLease objects of the thread; more than one would overwrite a request
+  int channel = -1;  // the thread's RPC channel; -1: none yet
+  // The thread's present call is sent even after a fault (sticky error), and takes no error that is to be told: it is the library's own.
+  bool past_errors = false;
+  int leases = 0;  // ChannelLease objects of the thread; more than one would overwrite a request
   std::vector<DefaultStream> default_streams;
   uint64_t awaited = 0;         // how many replies the thread has waited for
   bool blocking_waits = false;  // set by BlockingWaits

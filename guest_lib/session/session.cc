@@ -497,10 +497,7 @@ CUresult ChannelLease::Await(Reader* body, uint32_t* bulk_bytes) {
   // The host begins what others have sent when it likes.
   if (unanswered_ == 0) in_flight_.Sent();
   in_flight_.Answered(result == CUDA_SUCCESS);
-  const CUresult noted = session_->Note(result);
-  // What failed of the records that were posted before is told by the wait for them, as by one for a fence value.
-  const bool has_waited = noted == CUDA_SUCCESS && unanswered_ == 0 && TraitsOf(sent_).Has(traits::kAwaits);
-  return has_waited ? session_->Check(thread_, nullptr) : noted;
+  return session_->Note(result);
 }
 
 PendingCall::~PendingCall() {

@@ -165,6 +165,22 @@ inline bool IsUsable(const ThreadState& thread) {
 }
 // The error with which anything sent now would fail; CUDA_SUCCESS if it would not.
 CUresult CheckSend();
+
+// While one lives, what the calling thread sends is this library's own, such as a free that it has kept back: it is sent past an error that the
+// program is still to be told, and leaves that for the program's own call. After a fault nothing is sent, as ever.
+class OwnMessages {
+ public:
+  OwnMessages() : before_(ThisThread().past_errors) {
+    const Session* session = Session::Get();
+    if (session != nullptr && session->sticky() == CUDA_SUCCESS) ThisThread().past_errors = true;
+  }
+  ~OwnMessages() { ThisThread().past_errors = before_; }
+  OwnMessages(const OwnMessages&) = delete;
+  OwnMessages& operator=(const OwnMessages&) = delete;
+
+ private:
+  const bool before_;
+};
 // What the driver would answer to a call that captures forbid, for calls that are answered in the guest.
 CUresult CheckUnsafeCall();
 // CUDA_SUCCESS when the process is initialised and the calling thread has a context.

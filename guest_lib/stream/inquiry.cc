@@ -84,6 +84,12 @@ CUresult Inquiry::NoteCopy(CUresult result) {
   return submissions.calls() == stamp_.calls ? Note(result) : result;
 }
 
+CUresult Inquiry::NoteWait(CUresult result) {
+  const CUresult noted = Note(result);
+  Session* const session = Session::Get();
+  return noted == CUDA_SUCCESS && session != nullptr ? session->Check() : noted;
+}
+
 CUresult Inquiry::Note(CUresult result, uint64_t posts, bool by_fence) {
   stamp_.posts = std::max(stamp_.posts, posts);
   submissions.NoteAnswer();

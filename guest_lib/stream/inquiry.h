@@ -49,6 +49,8 @@ class Inquiry {
   // later copies may count on its end.
   CUresult NoteCopy(CUresult result);
 
+  // Of a wait that the host has answered: it also tells what failed of the records that were posted before, as one for a fence value does.
+  CUresult NoteWait(CUresult result);
   // The wait of a call: answered by what is known, by a fence value that `post` awaits with the fence (Mark),
   // or by the host, which `ask` asks.
   template <class Fence, class Post, class Ask>
@@ -58,7 +60,7 @@ class Inquiry {
     const BlockingWaits waits;
     const CUresult result = ask();
     if (result == CUDA_SUCCESS) fence.MustHaveCome();
-    return Note(result);
+    return NoteWait(result);
   }
 
  private:

@@ -263,7 +263,7 @@ CUresult cuEventSynchronize(CUevent event) {
   if (came) return inquiry.NoteWord(*came, 0);
   const CUresult result = AskForEvent(event);
   if (result == CUDA_SUCCESS) mark.HostWaited();
-  return inquiry.Note(result);
+  return inquiry.NoteWait(result);
 }
 
 CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {

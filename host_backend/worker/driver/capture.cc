@@ -61,7 +61,7 @@ namespace {
 using Watched = Guards<struct WatchesCaptures>;
 
 CUresult Begin(CUstream stream, CUstreamCaptureMode mode) {
-  const auto alone = TheCaptures().HoldOff();
+  const auto alone = TheCaptures().AwaitHolders();
   const CUresult result = Watched::own<&Driver::cuStreamBeginCapture_v2>(stream, mode);
   if (result != CUDA_SUCCESS) return result;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -74,7 +74,7 @@ CUresult Begin(CUstream stream, CUstreamCaptureMode mode) {
 
 CUresult BeginInGraph(CUstream stream, CUgraph graph, const CUgraphNode* nodes, const CUgraphEdgeData* edges,
                       size_t count, CUstreamCaptureMode mode) {
-  const auto alone = TheCaptures().HoldOff();
+  const auto alone = TheCaptures().AwaitHolders();
   const CUresult result =
       Watched::own<&Driver::cuStreamBeginCaptureToGraph>(stream, graph, nodes, edges, count, mode);
   if (result == CUDA_SUCCESS) TheCaptures().Begin(stream, {graph, true});

@@ -2,9 +2,11 @@
 // Which streams capture, and into which graphs: the driver ends that of a failed capture. For any thread. A process has one (TheCaptures).
 #pragma once
 #include <atomic>
+#include <chrono>
 #include <map>
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
 
 #include "host_backend/worker/driver/driver.h"
 
@@ -21,8 +23,14 @@ class Captures {
   };
   void Begin(CUstream stream, Capture capture);
   // While it is held no capture begins. What the worker enqueues by itself, in a stream that does not capture, would otherwise become
-  // a part of a capture that has just begun there. It is held for one call of the driver's.
-  [[nodiscard]] std::unique_lock<std::mutex> HoldOff() { return std::unique_lock(begin_mutex_); }
+  // a part of a capture that has just begun there. Several may hold it at once, each for one call of the driver's. Where the driver keeps
+  // that call waiting, because its queue is full, captures begin after kPatience all the same.
+  [[nodiscard]] std::shared_lock<std::shared_timed_mutex> HoldOff() { return std::shared_lock(begin_mutex_); }
+  // For a capture that begins. It may be without the lock.
+  [[nodiscard]] std::unique_lock<std::shared_timed_mutex> AwaitHolders() {
+    constexpr std::chrono::milliseconds kPatience(20);
+    return std::unique_lock(begin_mutex_, kPatience);
+  }
   // The graph that the driver made for the stream's capture; null: the stream has none.
   CUgraph GraphOf(CUstream stream) const;
   // The stream for whose capture the driver made the graph; null: it was not made for a present one.
@@ -35,7 +43,7 @@ class Captures {
   std::optional<Capture> HideGraph(CUstream stream);
 
  private:
-  std::mutex begin_mutex_;  // taken before mutex_
+  std::shared_timed_mutex begin_mutex_;  // taken before mutex_
   mutable std::mutex mutex_;
   std::map<CUstream, Capture> captures_;
   static constinit inline std::atomic<size_t> count_{0};

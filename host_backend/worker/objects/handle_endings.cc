@@ -323,7 +323,7 @@ HandleTable::Look HandleTable::LookUntilKnown(HandleKind kind, Ending& ending, c
                                               std::unique_lock<std::mutex>& lock) {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::milliseconds kPatience(100);
-  constexpr std::chrono::microseconds kPause(100);
+  constexpr std::chrono::microseconds kPause(500);
   constexpr int kYields = 20;
   const bool waits_for_work = kind == HandleKind::kContext || kind == HandleKind::kGreenContext;
   Clock::time_point end;
@@ -404,8 +404,9 @@ CUresult HandleTable::EndContents(HandleKind kind, Found object, std::chrono::mi
     lock.unlock();
     FenceAll(mine);
     lock.lock();
-    if (LookAt(*ending, &mine) == Look::kReady) break;
-    if (std::chrono::steady_clock::now() >= end) {
+    const Look look = LookAt(*ending, &mine);
+    if (look == Look::kReady) break;
+    if (look != Look::kSoon && std::chrono::steady_clock::now() >= end) {
       result = CUDA_ERROR_ILLEGAL_STATE;
       break;
     }

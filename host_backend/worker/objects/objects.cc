@@ -211,7 +211,8 @@ CUresult Objects::ChangeCaller(CUcontext context, CUstreamCaptureMode mode, uint
 
 bool Objects::OwnUse::Enter(WireHandle context) {
   auto* found = static_cast<CUcontext>(use_.Find(HandleKind::kContext, context));
-  return found != nullptr && objects_.SetCaller(found, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS;
+  const auto mode = Captures::Any() ? CU_STREAM_CAPTURE_MODE_RELAXED : caller.mode;
+  return found != nullptr && objects_.SetCaller(found, mode) == CUDA_SUCCESS;
 }
 
 [[gnu::hot]] void Objects::Leave(CUresult result) {

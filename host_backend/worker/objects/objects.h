@@ -51,8 +51,8 @@ class Objects {
   class OwnUse {
    public:
     explicit OwnUse(Objects& objects) : objects_(objects), use_(objects.handles_) {}
-    // Between requests: from here to the thread's next one that context is the thread's, with the relaxed mode of captures. False: it
-    // is not alive.
+    // Between requests: from here to the thread's next one that context is the thread's, and beside captures the relaxed mode. False: it is
+    // not alive.
     bool Enter(WireHandle context);
     CUstream FindStream(WireHandle wire) {
       return static_cast<CUstream>(use_.Find(HandleKind::kStream, wire));

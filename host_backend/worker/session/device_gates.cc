@@ -68,8 +68,9 @@ struct DeviceGates::Door final : Surroundings {
     CUstream stream = place.known != nullptr ? *place.known : nullptr;
     if (place.stream != 0 && (stream = use->FindStream(place.stream)) == nullptr) return false;
     const Driver& driver = TheDriver();
+    if (!Has(driver.cuStreamWriteValue32_v2) || !Register()) return false;
     const auto none_begins = TheCaptures().HoldOff();
-    return Has(driver.cuStreamWriteValue32_v2) && !IsCapturing(stream) && Register() &&
+    return !IsCapturing(stream) &&
            driver.cuStreamWriteValue32_v2(stream, reinterpret_cast<CUdeviceptr>(&word), value,
                                           CU_STREAM_WRITE_VALUE_DEFAULT) == CUDA_SUCCESS;
   }
