@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <sys/inotify.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -21,6 +22,7 @@
 #include <variant>
 
 #include "host_backend/common/remote/remote_hand_over.h"
+#include "host_backend/tls/addresses.h"
 #include "ivshmem_ring/tcp/tcp_connection.h"
 #include "ivshmem_ring/transport/packet.h"
 
@@ -33,11 +35,32 @@ constexpr int64_t kTellAgainMs = 1000;
 constexpr std::chrono::seconds kWatchAgain{1};
 constexpr int64_t kSameFolderMs = 4000;  // while somebody has a session
 constexpr std::chrono::seconds kRefusedLimit{15};
+constexpr std::chrono::seconds kGoodbyeLimit{1};
 constexpr size_t kMostTold = 1000;  // at once: far less than a socket holds
 constexpr int kMostAccepts = 16;    // before others get their turn
 // Connections that the kernel keeps until they are accepted. Beyond that it drops them, and a guest that comes beside a flood
 // would try again only after a second.
 constexpr int kMostWaiting = 1024;
+// A connection has two descriptors here, and one that waits has one. Beside them stand listeners, keys that are read, and the one that is being
+// made.
+constexpr rlim_t kOfConnection = 2, kOtherDescriptors = 64;
+constexpr rlim_t kMostDescriptors = kOfConnection * kMaxConnections + kMaxWaiting + kOtherDescriptors;
+
+// How many connections may be open. A shell allows 1024 descriptors unless asked for more, so this process asks.
+size_t MostConnections() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kMaxConnections;
+  limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, kMostDescriptors));
+  setrlimit(RLIMIT_NOFILE, &limit);
+  if (limit.rlim_cur >= kMostDescriptors) return kMaxConnections;
+  const rlim_t most =
+      limit.rlim_cur > kOtherDescriptors ? (limit.rlim_cur - kOtherDescriptors) / kOfConnection : 0;
+  daemon::LogWarning("At most " + std::to_string(most) +
+                     " connections can be open at once, because this process may have only " +
+                     std::to_string(limit.rlim_cur) +
+                     " descriptors; LimitNOFILE= of its unit gives it more.");
+  return most;
+}
 
 // In seconds since 1970; 0: it was revoked.
 int64_t GoodUntil(const Key& key) {
@@ -85,33 +108,6 @@ UniqueFd ReachDaemon(const std::string& path, std::span<const std::byte> message
 
 }  // namespace
 
-std::string AddressText(const sockaddr_storage& address, bool with_port) {
-  char text[INET6_ADDRSTRLEN] = "?";
-  uint16_t port = 0;
-  std::string host;
-  if (address.ss_family == AF_INET) {
-    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
-    inet_ntop(AF_INET, &v4.sin_addr, text, sizeof text);
-    host = text;
-    port = ntohs(v4.sin_port);
-  } else {
-    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
-    inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
-    host = "[" + std::string(text) + "]";
-    port = ntohs(v6.sin6_port);
-  }
-  return with_port ? host + ":" + std::to_string(port) : host;
-}
-
-// Whoever has one address of IPv6 usually has a network of them.
-std::string NetworkOf(const sockaddr_storage& address) {
-  if (address.ss_family != AF_INET6) return AddressText(address, false);
-  sockaddr_storage network = address;
-  auto& bytes = reinterpret_cast<sockaddr_in6&>(network).sin6_addr.s6_addr;
-  std::fill(bytes + 8, bytes + 16, uint8_t{0});
-  return AddressText(network, false) + "/64";
-}
-
 Listener::Listener(const daemon::Config& config) : config_(config) {}
 
 Listener::~Listener() {
@@ -120,6 +116,8 @@ Listener::~Listener() {
 
 std::string Listener::Start() {
   signal(SIGPIPE, SIG_IGN);
+  most_connections_ = MostConnections();
+  if (most_connections_ < kMaxConnections) most_waiting_ = 0;
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
@@ -285,6 +283,8 @@ int Listener::WaitMs() const {
     if (connection.end != Clock::time_point::max())
       at_most(std::chrono::ceil<std::chrono::milliseconds>(connection.end - Clock::now()).count());
   }
+  if (!waiting_.empty())
+    at_most(std::chrono::ceil<std::chrono::milliseconds>(waiting_.front().until - Clock::now()).count());
   if (next_end_ != kNever) at_most((next_end_ - std::time(nullptr)) * 1000);
   if (!ended_.empty()) at_most(kTellAgainMs);
   if (look_again_ != Clock::time_point::max())
@@ -311,6 +311,7 @@ void Listener::Wait() {
     connections_.erase(current);
   }
   Sweep();
+  LookAtWaiting();
   for (size_t i = 0; i < listeners_.size(); ++i)
     if (ready[i + 2].revents != 0) OnAccept(listeners_[i].get());
 }
@@ -323,20 +324,29 @@ void Listener::Run() {
 void Listener::Sweep() {
   for (auto next = connections_.begin(); next != connections_.end();) {
     const auto connection = next++;
-    std::string why;
-    if (connection->end <= Clock::now())
-      why = connection->dialogue.proved() ? "it was refused and did not end"
-                                          : "its handshake took longer than 5 s";
-    if (why.empty() && connection->dialogue.proved()) {
-      if (const std::string bad = WhyNot(connection->dialogue.id()); !bad.empty())
-        why = NameOf(connection->dialogue.id()) + " " + bad;
-    }
-    if (why.empty()) continue;
+    if (connection->dialogue.proved() && !connection->key_ended) LookAtKeyOf(*connection);
+    if (connection->end > Clock::now()) continue;
+    std::string why;  // empty: it was said
+    if (!connection->dialogue.proved())
+      why = "its handshake took longer than 5 s";
+    else if (!connection->key_ended)
+      why = "it was refused and did not end";
     End(*connection, why);
     connections_.erase(connection);
   }
   if (next_end_ <= std::time(nullptr) || !ended_.empty()) TellEndedKeys();
   log_.Flush("TLS peers");
+}
+
+// The daemon is told of keys that have ended, and the session's worker says goodbye: a guest whose connection were only cut would try to
+// come back, since it cannot tell its key's end from a key that is not known yet. A connection that is there after kGoodbyeLimit is cut.
+void Listener::LookAtKeyOf(Connection& connection) {
+  const std::string& id = connection.dialogue.id();
+  const std::string bad = WhyNot(id);
+  if (bad.empty()) return;
+  connection.key_ended = true;
+  connection.end = std::min(connection.end, Clock::now() + kGoodbyeLimit);
+  log_.Write(LogLevel::kWarning, connection.peer + ": ended: " + NameOf(id) + " " + bad);
 }
 
 // The daemon has sessions that wait for their guest, of which this process knows nothing. At the start it is told of every key that is
@@ -392,45 +402,76 @@ void Listener::OnAccept(int listener) {
     socklen_t length = sizeof address;
     UniqueFd socket(accept4(listener, reinterpret_cast<sockaddr*>(&address), &length, SOCK_CLOEXEC));
     if (!socket) return;
-    const std::string host = AddressText(address, false);
-    if (Unproved(host) >= kMaxOfAddress || connections_.size() >= kMaxConnections) {
-      log_.Write(LogLevel::kWarning, AddressText(address, true) + ": refused: " +
-                                         (connections_.size() >= kMaxConnections
-                                              ? std::to_string(kMaxConnections) + " connections are open"
-                                              : std::to_string(kMaxOfAddress) +
-                                                    " connections of its address are in their handshakes"));
-      continue;
+    Arrival arrival{.socket = std::move(socket),
+                    .address = AddressText(address, false),
+                    .network = NetworkOf(address),
+                    .peer = AddressText(address, true)};
+    if (MayWait(arrival.address)) {
+      arrival.until = Clock::now() + kWaitLimit;
+      waiting_.push_back(std::move(arrival));
+    } else {
+      Admit(std::move(arrival));
     }
-    const std::string network = NetworkOf(address);
-    if (!strangers_.Admit(network, Clock::now())) {
-      log_.Write(LogLevel::kWarning, AddressText(address, true) + ": refused: too many connections of " +
-                                         network + ", or of all strangers, have proved no key");
-      continue;
-    }
-    if (Unproved("") >= kMaxHandshakes) MakeRoom();
-    Begin(std::move(socket), host, network, AddressText(address, true));
   }
 }
 
-void Listener::Begin(UniqueFd socket, const std::string& address, const std::string& network,
-                     const std::string& peer) {
-  SetTcpOptions(socket.get(), kKeepAlive);
+bool Listener::MayWait(const std::string& address) const {
+  if (Unproved(address) < kMaxOfAddress || waiting_.size() >= most_waiting_) return false;
+  const auto of_it = std::count_if(waiting_.begin(), waiting_.end(),
+                                   [&](const Arrival& arrival) { return arrival.address == address; });
+  return size_t(of_it) < kMaxWaitingOfAddress;
+}
+
+// In the order in which they came. Those of one address that is full are passed over together.
+void Listener::LookAtWaiting() {
+  std::set<std::string> full;
+  for (auto next = waiting_.begin(); next != waiting_.end();) {
+    const auto arrival = next++;
+    const bool is_late = arrival->until <= Clock::now();
+    if (!is_late && full.contains(arrival->address)) continue;
+    if (!is_late && Unproved(arrival->address) >= kMaxOfAddress) {
+      full.insert(arrival->address);
+      continue;
+    }
+    Arrival due = std::move(*arrival);
+    waiting_.erase(arrival);
+    Admit(std::move(due));
+  }
+}
+
+void Listener::Admit(Arrival arrival) {
+  const bool is_full = connections_.size() >= most_connections_;
+  if (is_full || Unproved(arrival.address) >= kMaxOfAddress)
+    return log_.Write(LogLevel::kWarning,
+                      arrival.peer + ": refused: " +
+                          (is_full ? std::to_string(most_connections_) + " connections are open"
+                                   : std::to_string(kMaxOfAddress) +
+                                         " connections of its address are in their handshakes"));
+  if (!strangers_.Admit(arrival.network, Clock::now()))
+    return log_.Write(LogLevel::kWarning, arrival.peer + ": refused: too many connections of " +
+                                              arrival.network + ", or of all strangers, have proved no key");
+  if (Unproved("") >= kMaxHandshakes) MakeRoom();
+  Begin(std::move(arrival));
+}
+
+void Listener::Begin(Arrival arrival) {
+  SetTcpOptions(arrival.socket.get(), kKeepAlive);
+  const auto refuse = [&] {
+    log_.Write(LogLevel::kError, arrival.peer + ": refused: no process can be made: " + ErrnoText());
+  };
   int pair[2] = {-1, -1};
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return;
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) return refuse();
   Connection connection;
   connection.control.reset(pair[0]);
   const UniqueFd theirs(pair[1]);
   const pid_t self = getpid();
   connection.pid = fork();
-  if (connection.pid == 0) ExecConnection(socket.get(), theirs.get(), self);
-  if (connection.pid < 0) {
-    log_.Write(LogLevel::kError, peer + ": refused: no process can be made: " + ErrnoText());
-    return;
-  }
-  connection.socket = std::move(socket);
-  connection.address = address;
-  connection.network = network;
-  connection.peer = peer;
+  if (connection.pid == 0) ExecConnection(arrival.socket.get(), theirs.get(), self);
+  if (connection.pid < 0) return refuse();
+  connection.socket = std::move(arrival.socket);
+  connection.address = std::move(arrival.address);
+  connection.network = std::move(arrival.network);
+  connection.peer = std::move(arrival.peer);
   connection.end = Clock::now() + kHandshakeLimit;
   connections_.push_back(std::move(connection));
 }

@@ -29,7 +29,12 @@ namespace causeway::tls {
 
 inline constexpr size_t kMaxHandshakes = 64;
 inline constexpr size_t kMaxOfAddress = 16;
-inline constexpr size_t kMaxConnections = 1024;  // that have proved their key, too
+// Beyond those, so many connections wait for their turn, as a job does whose processes start at once. They have no process meanwhile, and
+// none waits where this process may have too few descriptors for all connections.
+inline constexpr size_t kMaxWaiting = 256, kMaxWaitingOfAddress = 128;
+inline constexpr std::chrono::seconds kWaitLimit{3};
+// Those that have proved their key, too. Fewer where this process may have fewer descriptors.
+inline constexpr size_t kMaxConnections = 1024;
 inline constexpr std::chrono::seconds kHandshakeLimit{5};
 
 class Listener {
@@ -51,10 +56,18 @@ class Listener {
     std::string address;  // without the port
     std::string network;  // as Strangers counts it
     std::string peer;     // with it
-    Clock::time_point
-        end{};  // of the handshake, or of one that was refused: its process is ended then. max(): it has a session
-    Dialogue dialogue;    // with its process
-    std::string why_not;  // the key that it named was not good
+    // Of the handshake, or of one that was refused or whose key has ended: its process is ended then. max(): it has a session.
+    Clock::time_point end{};
+    bool key_ended = false;  // and the log says so
+    Dialogue dialogue;       // with its process
+    std::string why_not;     // the key that it named was not good
+  };
+
+  // A connection that waits for its turn, or begins.
+  struct Arrival {
+    UniqueFd socket;
+    std::string address, network, peer;  // as in Connection
+    Clock::time_point until{};
   };
 
   std::string Listen(const std::string& address, uint16_t port);
@@ -71,9 +84,14 @@ class Listener {
   int WaitMs() const;
   void Wait();
   void OnAccept(int listener);
+  // Whether it may wait, since its address has as many handshakes as one may have.
+  bool MayWait(const std::string& address) const;
+  // Begins those whose turn has come, and refuses those that have waited too long.
+  void LookAtWaiting();
+  // Refuses it or begins it.
+  void Admit(Arrival arrival);
   void MakeRoom();
-  void Begin(UniqueFd socket, const std::string& address, const std::string& network,
-             const std::string& peer);
+  void Begin(Arrival arrival);
   // False: the process has ended, and its connection with it.
   bool OnQuestion(Connection& connection);
   void Answer(Connection& connection, const TlsQuestion& question);
@@ -82,6 +100,7 @@ class Listener {
   void End(Connection& connection, const std::string& why);
   // Ends what takes too long, and what has a key that is not good any more.
   void Sweep();
+  void LookAtKeyOf(Connection& connection);
   // Empty, or why the key is not good, in words that follow its name.
   std::string WhyNot(const std::string& id) const;
   std::string NameOf(const std::string& id) const;
@@ -91,6 +110,7 @@ class Listener {
   std::vector<UniqueFd> listeners_;
   UniqueFd signals_, keys_changed_;
   bool stopping_ = false;
+  size_t most_connections_ = kMaxConnections, most_waiting_ = kMaxWaiting;
   struct stat watched_ {};                                   // the folder of keys
   Clock::time_point look_again_ = Clock::time_point::max();  // max(): it is watched
   std::string problem_;                                      // why it cannot be watched
@@ -101,11 +121,9 @@ class Listener {
   bool told_ = false;            // it was told at all
   std::set<std::string> ended_;  // of those that the daemon is still to be told of
   std::list<Connection> connections_;
+  std::list<Arrival> waiting_;
   daemon::LimitedLog log_;
   Strangers strangers_{Clock::now()};
 };
-
-// "192.0.2.1" or "[2001:db8::1]", with ":port" if asked. Numbers alone: nobody is asked for names.
-std::string AddressText(const sockaddr_storage& address, bool with_port);
 
 }  // namespace causeway::tls

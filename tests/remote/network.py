@@ -15,6 +15,7 @@ import tempfile
 import time
 
 BRIDGE, HOST, GUEST, STRANGER, GATEWAY = "br0", "10.77.0.1", "10.77.0.2", "10.78.0.2", "10.78.0.1"
+HOST6, GUEST6 = "fd77::1", "fd77::2"
 LIMIT_S = 60
 
 
@@ -33,6 +34,19 @@ def why_not():
                            f"name v1; result=$?; ip netns del {name}; exit $result", shell=True, capture_output=True, text=True,
                            timeout=LIMIT_S, check=False)
     return "" if tried.returncode == 0 else f"this kernel has no bridges or veth pairs: {tried.stderr.strip()}"
+
+
+def what_it_says(process, log, words):
+    """What follows the words in the log of a process, up to a blank, as soon as it says so."""
+    limit = time.monotonic() + LIMIT_S
+    while True:
+        text = pathlib.Path(log).read_text(encoding="utf-8")
+        found = re.search(re.escape(words) + r"(\S+)\s", text)
+        if found:
+            return found[1].rstrip(",")
+        if process.poll() is not None or time.monotonic() > limit:
+            raise RuntimeError(f"{process.args} does not say \"{words}\": {text}")
+        time.sleep(0.02)
 
 
 class Network(contextlib.ExitStack):
@@ -58,6 +72,15 @@ class Network(contextlib.ExitStack):
             run("ip", "-n", there, "addr", "add", f"{address}/24", "dev", device)
         run("ip", "-n", self.stranger, "route", "add", "10.77.0.0/24", "via", GATEWAY)
 
+    def add_ipv6(self):
+        """HOST6 on the bridge and GUEST6 for the guest, usable at once; False: this kernel has no IPv6."""
+        for there, device, address in ((self.host, BRIDGE, HOST6), (self.guest, "eth0", GUEST6)):
+            added = subprocess.run(["ip", "-n", there, "addr", "add", f"{address}/64", "dev", device, "nodad"], capture_output=True,
+                                   timeout=LIMIT_S, check=False)
+            if added.returncode != 0:
+                return False
+        return True
+
     @staticmethod
     def inside(namespace):
         """The words before a command that is to run there."""
@@ -75,15 +98,7 @@ class Network(contextlib.ExitStack):
             process = subprocess.Popen([*self.inside(namespace), *map(str, command)], stdout=output, stderr=output)
         self.callback(self.end, process)
         self.processes.append(process)
-        limit = time.monotonic() + LIMIT_S
-        while True:
-            text = pathlib.Path(log).read_text(encoding="utf-8")
-            found = re.search(re.escape(said) + r"(\S+)\s", text)
-            if found:
-                return found[1].rstrip(",")
-            if process.poll() is not None or time.monotonic() > limit:
-                raise RuntimeError(f"{command[0]} does not say \"{said}\": {text}")
-            time.sleep(0.02)
+        return what_it_says(process, log, said)
 
     @staticmethod
     def end(process):

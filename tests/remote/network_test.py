@@ -3,12 +3,13 @@
 """Conformance over TLS between two network namespaces: a veth pair and a bridge, and on them a relay that delays and bounds.
 
 Usage: network_test.py BACKEND_FOLDER SOFTWARE_GPU GUEST_LIBRARY_FOLDER COMPARE_WAYS DRIVER_TESTS [--delays 0,0.1,1,10] [--mbit 1000]
-[--only NAME ...] [--tcp]. Each delay is one of each way, in ms: a round trip takes twice as long. Without a delay there is no relay. The results
-are those of the software GPU called directly, test by test (tests/driver/compare_ways.py). Exit status 77: this machine has no network
+[--only NAME ...] [--tcp] [--ipv6]. Each delay is one of each way, in ms: a round trip takes twice as long. Without a delay there is no relay. The
+results are those of the software GPU called directly, test by test (tests/driver/compare_ways.py). Exit status 77: this machine has no network
 namespaces.
 """
 
 import argparse
+import json
 import pathlib
 import socket
 import subprocess
@@ -29,6 +30,7 @@ def arguments():
     parser.add_argument("--mbit", default="1000", help="what a relay lets pass, in Mbit/s")
     parser.add_argument("--only", nargs="*", help="names of programs; all without it")
     parser.add_argument("--tcp", action="store_true", help="plain TCP on the bridge as well")
+    parser.add_argument("--ipv6", action="store_true", help="TLS over IPv6 as well, where the kernel has it")
     parser.add_argument("--timeout", default="120", help="of one program, in seconds")
     return parser.parse_args()
 
@@ -71,14 +73,21 @@ def main():
     check_relay()
     with network.Network() as net:
         folder = net.folder()
+        listen = [f"{network.HOST}:0"]
+        if options.ipv6 and net.add_ipv6():
+            listen.append(f"[{network.HOST6}]:0")
+        elif options.ipv6:
+            print("network_test.py: this kernel has no IPv6, which is left out.")
         key, keys, config = folder / "key", folder / "keys", folder / "config.toml"
         config.write_text(f'socket = "{folder}/socket"\nsocket_mode = "0600"\ndriver_library = "{options.driver}"\n'
                           f'[tcp]\nlisten = "{network.HOST}:0"\nallow_plaintext_remote = true\nbridge = "{network.BRIDGE}"\n'
-                          f'[tls]\nlisten = ["{network.HOST}:0"]\nkeys = "{keys}"\n[[remote]]\nname = "guest"\n', encoding="utf-8")
+                          f'[tls]\nlisten = {json.dumps(listen)}\nkeys = "{keys}"\n[[remote]]\nname = "guest"\n', encoding="utf-8")
         network.run(f"{options.backend}/causeway", "keys", "create", "guest", "--output", key, "--keys", keys)
         tcp = net.start(net.host, folder / "log", "TCP sessions are accepted at ", f"{options.backend}/causewayd", "--config", config)
         tls = net.start(net.host, folder / "tls.log", "TLS sessions are accepted at ", f"{options.backend}/causeway-tls", "--config", config)
         ways = {}
+        if len(listen) > 1:
+            ways["tls_ipv6"] = "tls://[" + network.what_it_says(net.processes[-1], folder / "tls.log", "TLS sessions are accepted at [")
         for delay in options.delays.split(","):
             where = tls
             if float(delay) != 0:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What strangers who flood the port of causeway-tls cost: connections by the hundred thousand beside a guest that works.
 
-usage: strangers.py BUILD [--connections N] [--rounds N] [--seconds S] [--processes N] [--json FILE]
+usage: strangers.py BUILD [--short] [--connections N] [--rounds N] [--seconds S] [--processes N] [--json FILE]
 
 A guest with a session over TLS asks for the device's free memory all the time. Beside it, in turns: nobody; a flood of a listener that
 accepts and closes and is nothing of Causeway's, which says what the flood itself costs on this machine; the same flood of causeway-tls.
@@ -11,6 +11,9 @@ bytes, sends the beginning of a record and goes on byte by byte (slow loris, up 
 Rounds are repeated until N connections were made to causeway-tls, at least --rounds of them. Printed: the guest's calls, median and p99 of each;
 connections; the most processes and memory of causeway-tls; lines of its log for each second. Exit status 1: the guest lost its session or had an error,
 a bound of docs/remote.md was passed, or something is left.
+
+--short makes some hundred connections beside a guest that works, measures no time, and looks at the bounds alone, also at the memory of all processes
+of causeway-tls together.
 """
 
 import argparse
@@ -32,7 +35,9 @@ import remote_hosts_test  # noqa: E402
 import sessions  # noqa: E402
 
 MOST_PROCESSES, MOST_LINES_A_SECOND, MOST_LISTENER_KIB = 64 + 16, 20 + 2, 64 << 10
+MOST_PROCESS_KIB = 16 << 10  # of a connection's process, with the pages that it shares with the others
 SLOW = 200
+SHORT_PROCESSES, SHORT_CONNECTIONS = 2, 300  # of --short, and of each of them
 # One guest: a line with the number of seconds in, a line of JSON out.
 GUEST = """
 import ctypes, json, sys, time
@@ -52,12 +57,12 @@ for line in sys.stdin:
 """
 
 
-def flood(port, seconds, place):
-    """A process of its own: connections for so many seconds, from sixteen addresses; prints how many were made."""
+def flood(port, seconds, place, most):
+    """A process of its own: connections for so many seconds, and at most so many, from sixteen addresses; prints how many were made."""
     random.seed(os.getpid())
     end, made, slow = time.monotonic() + seconds, 0, []
     record = lambda body: bytes([22, 3, 1, len(body) >> 8, len(body) & 255]) + body
-    while time.monotonic() < end:
+    while made < most and time.monotonic() < end:
         kind = made % 5
         stranger = socket.socket()
         stranger.settimeout(2)
@@ -115,21 +120,30 @@ def closer():
 class Strangers(remote_hosts_test.RemoteHostsTest):
     options = None
 
-    def runTest(self):
-        host, = self.hosts(1024)
-        listener = host.processes[1].pid
+    def begin_guest(self, host):
         guest = subprocess.Popen([sys.executable, "-c", GUEST, self.library + "/libcuda.so.1"], env=self.environment(host.text),
                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.addCleanup(lambda: (guest.kill(), guest.communicate()))
         self.assertEqual(guest.stdout.readline(), "ready\n")
+        return guest
+
+    def begin_watch(self, listener):
+        """What the listener and its processes take at most, from now until the event is set."""
+        most, stop = {"processes": 0, "KiB": 0, "KiB of processes": 0}, threading.Event()
+        watch = threading.Thread(target=self.watch, args=(listener, most, stop))
+        watch.start()
+        return most, stop, watch
+
+    def runTest(self):
+        host, = self.hosts(1024)
+        listener = host.processes[1].pid
+        guest = self.begin_guest(host)
         control, control_port = closer()
         self.addCleanup(os.kill, control, 9)
         before = set(sessions.children(listener))
         ways = {"nobody": None, "a listener that closes": control_port, "causeway-tls": host.port}
         rows = {name: [] for name in ways}
-        most, stop = {"processes": 0, "KiB": 0}, threading.Event()
-        watch = threading.Thread(target=self.watch, args=(listener, most, stop))
-        watch.start()
+        most, stop, watch = self.begin_watch(listener)
         lines, busy_s = host.log("causeway-tls").count("\n"), 0.0
         try:
             while len(rows["nobody"]) < self.options.rounds or sum(row["made"] for row in rows["causeway-tls"]) < self.options.connections:
@@ -151,24 +165,68 @@ class Strangers(remote_hosts_test.RemoteHostsTest):
     def phase(self, guest, port):
         strangers = []
         if port is not None:
-            strangers = [subprocess.Popen([sys.executable, __file__, "--flood", str(port), str(self.options.seconds + 0.5), str(place)],
-                                          stdout=subprocess.PIPE, text=True) for place in range(self.options.processes)]
+            strangers = self.strangers(port, self.options.seconds + 0.5, sys.maxsize, self.options.processes)
             time.sleep(0.5)
-        guest.stdin.write(f"{self.options.seconds}\n")
-        guest.stdin.flush()
-        row = json.loads(guest.stdout.readline() or self.fail("the guest has ended"))
+        row = self.ask(guest, self.options.seconds)
         row["made"] = sum(int(each.communicate(timeout=sessions.LIMIT_S)[0]) for each in strangers)
         return row
 
+    def short(self):
+        host, = self.hosts(1024)
+        listener = host.processes[1].pid
+        guest = self.begin_guest(host)
+        before = set(sessions.children(listener))
+        most, stop, watch = self.begin_watch(listener)
+        lines, begin = host.log("causeway-tls").count("\n"), time.monotonic()
+        strangers = self.strangers(host.port, sessions.LIMIT_S, SHORT_CONNECTIONS, SHORT_PROCESSES)
+        made = 0
+        try:
+            while any(each.poll() is None for each in strangers):
+                self.ask(guest, 0.2)
+            made = sum(int(each.communicate()[0]) for each in strangers)
+        finally:
+            stop.set()
+            watch.join()
+        self.await_("the strangers' processes to end", lambda: set(sessions.children(listener)) <= before)
+        self.ask(guest, 0.1)
+        lines, seconds = host.log("causeway-tls").count("\n") - lines, time.monotonic() - begin
+        print(f"{made} connections in {seconds:.1f} s: at most {most['processes']} processes with {most['KiB of processes'] >> 10} MiB, "
+              f"{most['KiB'] >> 10} MiB of the listener, {lines} lines")
+        self.assertEqual(made, SHORT_PROCESSES * SHORT_CONNECTIONS)
+        self.assertGreater(most["processes"], len(before), "no stranger was seen")
+        self.assertLessEqual(most["processes"] - len(before), MOST_PROCESSES)
+        self.assertLessEqual(most["KiB of processes"], MOST_PROCESS_KIB * MOST_PROCESSES)
+        self.assertLessEqual(most["KiB"], MOST_LISTENER_KIB)
+        self.assertLessEqual(lines, MOST_LINES_A_SECOND * (seconds + 1))
+        self.assertEqual(len(host.status()["sessions"]), 1)
+
     @staticmethod
     def watch(listener, most, stop):
+        resident = lambda pid: int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4
         while not stop.wait(0.05):
-            most["processes"] = max(most["processes"], len(sessions.children(listener)))
+            processes, together = sessions.children(listener), 0
+            for process in processes:
+                try:
+                    together += resident(process)
+                except (OSError, IndexError):
+                    pass  # it has ended
             try:
-                resident = int(pathlib.Path(f"/proc/{listener}/statm").read_text().split()[1]) * 4
+                most["KiB"] = max(most["KiB"], resident(listener))
             except OSError:
                 return
-            most["KiB"] = max(most["KiB"], resident)
+            most["processes"] = max(most["processes"], len(processes))
+            most["KiB of processes"] = max(most["KiB of processes"], together)
+
+    @staticmethod
+    def strangers(port, seconds, most, processes):
+        return [subprocess.Popen([sys.executable, __file__, "--flood", *map(str, (port, seconds, place, most))], stdout=subprocess.PIPE, text=True)
+                for place in range(processes)]
+
+    def ask(self, guest, seconds):
+        """Has the guest call for so many seconds; what it says of its calls, of which none fails."""
+        guest.stdin.write(f"{seconds}\n")
+        guest.stdin.flush()
+        return json.loads(guest.stdout.readline() or self.fail("the guest has ended"))
 
     def report(self, rows, most, lines):
         print(f"{'beside':24} {'rounds':>6} {'connections':>11} {'calls':>8} {'p50 us':>8} {'p99 us':>8} {'longest':>8}")
@@ -181,11 +239,12 @@ class Strangers(remote_hosts_test.RemoteHostsTest):
 
 
 def main():
-    if len(sys.argv) == 5 and sys.argv[1] == "--flood":
-        flood(int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]))
+    if len(sys.argv) == 6 and sys.argv[1] == "--flood":
+        flood(int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5]))
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--short", action="store_true")
     parser.add_argument("--connections", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5)
@@ -195,7 +254,7 @@ def main():
     build = options.build.resolve()
     sessions.BACKEND, sessions.LIBRARY, sessions.DRIVER = (str(build / name) for name in (
         "host_backend", "guest_lib/libcuda.so.1", "software_gpu/libcuda.so.1"))
-    result = unittest.TextTestRunner(verbosity=0).run(Strangers())
+    result = unittest.TextTestRunner(verbosity=0).run(Strangers("short" if options.short else "runTest"))
     sys.exit(0 if result.wasSuccessful() else 1)
 
 

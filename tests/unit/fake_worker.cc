@@ -61,8 +61,9 @@ bool Receive(int control, Received& received) {
 // Of the rows that its folder names, or of this build's.
 uint64_t HashOf(const std::string& program) {
   const size_t name = program.rfind('/'), folder = program.rfind('/', name - 1);
+  const std::string text = program.substr(folder + 1, name - folder - 1);
   char* end = nullptr;
-  const uint64_t hash = std::strtoull(program.substr(folder + 1, name - folder - 1).c_str(), &end, 16);
+  const uint64_t hash = std::strtoull(text.c_str(), &end, 16);
   return *end == '\0' && hash != 0 ? hash : kBuildStamp.api_hash;
 }
 

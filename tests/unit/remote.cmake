@@ -10,11 +10,12 @@ target_link_libraries(host_choice_test PRIVATE causeway_hosts GTest::gtest_main)
 add_test(NAME host_choice_test COMMAND host_choice_test)
 set_tests_properties(host_choice_test PROPERTIES LABELS unit TIMEOUT 60)
 
-add_executable(strangers_test strangers_test.cc ${PROJECT_SOURCE_DIR}/host_backend/tls/strangers.cc)
+add_executable(strangers_test strangers_test.cc ${PROJECT_SOURCE_DIR}/host_backend/tls/addresses.cc
+  ${PROJECT_SOURCE_DIR}/host_backend/tls/strangers.cc)
 target_link_libraries(strangers_test PRIVATE causeway_host_headers GTest::gtest_main)
 add_test(NAME strangers_test COMMAND strangers_test)
 set_tests_properties(strangers_test PROPERTIES LABELS unit TIMEOUT 60)
-foreach(name remote_test remote_return_test)
+foreach(name remote_test remote_bounds_test remote_keys_test remote_return_test)
   add_executable(${name} ${name}.cc daemon_fixture.cc)
   target_compile_definitions(${name} PRIVATE CAUSEWAYD_PATH="$<TARGET_FILE:causewayd>" CAUSEWAY_PATH="$<TARGET_FILE:causeway>"
     CAUSEWAY_TLS_PATH="$<TARGET_FILE:causeway-tls>" FAKE_WORKER_PATH="$<TARGET_FILE:daemon_test_worker>")
@@ -23,6 +24,15 @@ foreach(name remote_test remote_return_test)
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES LABELS "unit;hostile" TIMEOUT 300)
 endforeach()
+
+# A peer that is OpenSSL itself.
+target_include_directories(remote_keys_test SYSTEM PRIVATE ${CAUSEWAY_OPENSSL_INCLUDE})
+target_link_libraries(remote_keys_test PRIVATE ${CAUSEWAY_STATIC_SSL} ${CAUSEWAY_STATIC_CRYPTO})
+# The filter of a connection's process, and its limits.
+target_link_libraries(remote_bounds_test PRIVATE causeway_tls_connection)
+if(NOT CAUSEWAY_SANITIZE STREQUAL "none")  # whose memory counts as the process's data
+  set_tests_properties(remote_bounds_test PROPERTIES DISABLED ON)
+endif()
 
 # The guest's library over TLS, in a program with an OpenSSL of its own that forks.
 if(TARGET software_gpu AND CAUSEWAY_SANITIZE STREQUAL "none")

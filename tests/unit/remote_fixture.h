@@ -5,7 +5,9 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -35,6 +37,43 @@ inline Outcome Shell(const std::string& command) {
   while (pipe != nullptr && fgets(text, sizeof text, pipe) != nullptr) outcome.output += text;
   outcome.status = pipe != nullptr ? WEXITSTATUS(pclose(pipe)) : -1;
   return outcome;
+}
+
+// An address in numbers, of IPv4 or IPv6, with a port.
+struct Place {
+  Place(const std::string& address, uint16_t port) {
+    auto& v4 = reinterpret_cast<sockaddr_in&>(storage);
+    auto& v6 = reinterpret_cast<sockaddr_in6&>(storage);
+    if (inet_pton(AF_INET, address.c_str(), &v4.sin_addr) == 1) {
+      v4.sin_family = AF_INET;
+      v4.sin_port = htons(port);
+    } else {
+      EXPECT_EQ(inet_pton(AF_INET6, address.c_str(), &v6.sin6_addr), 1) << address;
+      v6.sin6_family = AF_INET6;
+      v6.sin6_port = htons(port);
+      bytes = sizeof v6;
+    }
+  }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  sockaddr_storage storage{};
+  socklen_t bytes = sizeof(sockaddr_in);
+};
+
+// The text by which causeway-tls names the near end of a connection over IPv4 in its log, with what follows it there.
+inline std::string NameInLog(const UniqueFd& fd) {
+  sockaddr_in address{};
+  socklen_t bytes = sizeof address;
+  getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &bytes);
+  char text[INET_ADDRSTRLEN] = "?";
+  inet_ntop(AF_INET, &address.sin_addr, text, sizeof text);
+  return std::string(text) + ":" + std::to_string(ntohs(address.sin_port)) + ": ";
+}
+
+// How often `words` stand in `text`.
+inline size_t Count(const std::string& text, const std::string& words) {
+  size_t count = 0;
+  for (size_t at = 0; (at = text.find(words, at)) != std::string::npos; at += words.size()) ++count;
+  return count;
 }
 
 class RemoteTest : public DaemonFixture {
@@ -67,9 +106,11 @@ class RemoteTest : public DaemonFixture {
     StartDaemon(worker, more + "[tls]\nlisten = [\"" + listen + "\"]\nkeys = \"" + keys() +
                             "\"\n[[remote]]\nname = \"guest2\"\nmax_sessions = 8\n");
   }
-  void StartTls() {
+  // It may have so many descriptors; null: as many as this process.
+  void StartTls(const rlimit* descriptors = nullptr) {
     tls_ = fork();
     if (tls_ == 0) {
+      if (descriptors != nullptr && setrlimit(RLIMIT_NOFILE, descriptors) != 0) _exit(127);
       const int log = open((folder() + "/tls.log").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
       dup2(log, STDERR_FILENO);
       execl(CAUSEWAY_TLS_PATH, CAUSEWAY_TLS_PATH, "--config", (folder() + "/config.toml").c_str(),
@@ -102,15 +143,11 @@ class RemoteTest : public DaemonFixture {
   }
 
   // From an address of the host's own, so that a test has several peers.
-  UniqueFd Dial(const std::string& from = kHost) const {
-    UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    inet_pton(AF_INET, from.c_str(), &address.sin_addr);
-    EXPECT_EQ(bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
-    inet_pton(AF_INET, kHost, &address.sin_addr);
-    address.sin_port = htons(port_);
-    EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  UniqueFd Dial(const std::string& from = kHost, const std::string& to = kHost) const {
+    const Place near(from, 0), far(to, port_);
+    UniqueFd fd(::socket(near.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(bind(fd.get(), near.get(), near.bytes), 0);
+    EXPECT_EQ(connect(fd.get(), far.get(), far.bytes), 0);
     const timeval limit{60, 0};
     setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     return fd;
@@ -137,12 +174,15 @@ class Guest {
     if (progress_ == TlsSession::Progress::kDone) records_ = session_->Established();
   }
   bool accepted() const { return records_ != nullptr; }
+  // Nothing where the guest was refused.
   void Send(std::span<const std::byte> bytes) {
+    if (records_ == nullptr) return;
     records_->Seal(bytes);
     Flush();
   }
-  // False: the connection ended before.
+  // False: the connection ended before, or the guest was refused.
   bool Read(std::span<std::byte> out) {
+    if (records_ == nullptr) return false;
     std::byte wire[65'536];
     while (!out.empty()) {
       const ptrdiff_t opened = records_->Open(out);
@@ -162,6 +202,10 @@ class Guest {
     EXPECT_TRUE(Read(std::as_writable_bytes(std::span(&reply, 1))));
     return reply;
   }
+  // What was sent on the wire so far, by the pieces in which it was sent.
+  const std::vector<std::vector<std::byte>>& sent() const { return sent_; }
+  // Leaves the connection as it is.
+  UniqueFd TakeSocket() { return std::move(fd_); }
   // As if its network were cut: what was under way is lost, and nobody says goodbye.
   void Reset() {
     const linger at_once{1, 0};
@@ -182,9 +226,12 @@ class Guest {
       records_->TakeOutput(wire);
     else
       session_->TakeOutput(wire);
-    if (!wire.empty()) (void)!send(fd_.get(), wire.data(), wire.size(), MSG_NOSIGNAL);
+    if (wire.empty()) return;
+    (void)!send(fd_.get(), wire.data(), wire.size(), MSG_NOSIGNAL);
+    sent_.push_back(std::move(wire));
   }
   UniqueFd fd_;
+  std::vector<std::vector<std::byte>> sent_;
   std::unique_ptr<TlsSession> session_;
   std::unique_ptr<TlsRecords> records_;  // after the handshake
   TlsSession::Progress progress_{};

@@ -59,12 +59,26 @@ for line in sys.stdin:
     cuda = ctypes.CDLL(folder + "/libcuda.so.1")
     check(cuda.cuCtxSynchronize() or cuda.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(1)))
 """
+# Prints the GPUs that it sees by their UUIDs, in one line, and stays until its input ends.
+GPUS = """
+import ctypes, sys
+cuda = ctypes.CDLL(sys.argv[1] + "/libcuda.so.1")
+count, device, uuid, seen = ctypes.c_int(), ctypes.c_int(), (ctypes.c_ubyte * 16)(), []
+result = cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count))
+for ordinal in range(count.value):
+    assert cuda.cuDeviceGet(ctypes.byref(device), ordinal) == 0 and cuda.cuDeviceGetUuid_v2(uuid, device) == 0
+    text = bytes(uuid).hex()
+    seen.append("GPU-" + "-".join([text[:8], text[8:12], text[12:16], text[16:20], text[20:]]))
+print(result, *seen, flush=True)
+sys.stdin.read()
+"""
+UUID = "GPU-63617573-6577-6179-2d73-7767707500"  # but for the last byte: the device's number
 
 
 class Host:
     """A daemon, its causeway-tls, and its folder of keys."""
 
-    def __init__(self, test, memory_mib, address="127.0.0.1", more="", top=""):
+    def __init__(self, test, memory_mib, address="127.0.0.1", more="", top="", **environment):
         self.test = test
         self.folder = tempfile.mkdtemp(prefix="causeway-host-")
         os.chmod(self.folder, 0o755)
@@ -72,7 +86,7 @@ class Host:
         self.keys = self.folder + "/keys"
         self.config = pathlib.Path(self.folder, "config.toml")
         self.address, self.port = address, 0
-        self.memory_mib, self.more, self.top = memory_mib, more, top
+        self.memory_mib, self.more, self.top, self.environment = memory_mib, more, top, environment
         self.processes = []
         test.addCleanup(self.stop)
 
@@ -91,7 +105,7 @@ class Host:
             log = open(f"{self.folder}/{program}.log", "w+", encoding="utf-8")
             self.test.addCleanup(log.close)
             self.processes.append(subprocess.Popen([f"{sessions.BACKEND}/{program}", "--config", str(self.config)],
-                                                   stdout=log, stderr=log))
+                                                   stdout=log, stderr=log, env=dict(os.environ, **self.environment)))
             self.test.await_(f"{program} to serve", lambda: said in self.log(program))
         self.port = int(re.search(r"TLS sessions are accepted at \S+:(\d+)", self.log("causeway-tls"))[1])
         return self
@@ -145,9 +159,9 @@ class RemoteHostsTest(unittest.TestCase):
     def environment(self, way, **variables):
         return dict(os.environ, CAUSEWAY=way, CAUSEWAY_KEY=self.key, LD_LIBRARY_PATH=self.library, **variables)
 
-    def begin(self, hosts, order="cuda", take=0, **variables):
+    def begin(self, hosts, order="cuda", take=0, text=PROGRAM, **variables):
         way = hosts if isinstance(hosts, str) else ",".join(host.text for host in hosts)
-        program = subprocess.Popen([sys.executable, "-c", PROGRAM, self.library, order, str(take)],
+        program = subprocess.Popen([sys.executable, "-c", text, self.library, order, str(take)],
                                    env=self.environment(way, **variables), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True)
         self.addCleanup(lambda: (program.kill(), program.communicate()))
@@ -251,6 +265,33 @@ class RemoteHostsTest(unittest.TestCase):
         program.stdin.flush()
         self.assertEqual(program.stdout.readline().strip(), f"failed {LOST}")
         self.assertEqual(self.run_program([small, large])[0], ["1024"])
+
+    def test_a_key_gives_its_guest_the_gpus_and_the_weight_of_its_vm(self):
+        first, second = UUID + "00", UUID + "01"
+        host = Host(self, 1024, more=f'gpus = ["{second}"]\nweight = 300\n[[remote]]\nname = "other"\ngpus = ["{first}"]\n'
+                    '[[remote]]\nname = "all"\nweight = 7\n', SOFTWARE_GPU_DEVICES="2")
+        keys = {name: f"{self.folder}/{name}.key" for name in ("guest", "other", "all")}
+        for name, file in keys.items():
+            host.keys_command("create", name, "--output", file)
+        host.start()
+        weights = {"guest": 300, "other": 100, "all": 7}
+        for name, seen in (("guest", [second]), ("other", [first]), ("all", [first, second])):
+            with self.subTest(name):
+                self.key = keys[name]
+                program = self.begin([host], text=GPUS)
+                self.assertEqual(program.stdout.readline().split(), ["0", *seen])
+                scope, = (each for each in host.status()["scopes"] if each["scope"] == f"vm:{name}")
+                self.assertEqual((scope["sessions"], scope["weight"]), (1, weights[name]))
+                pool = lambda: [gpu["uuid"] for gpu in json.loads(self.pool([host], "--json").stdout)["hosts"][0]["gpus"]]
+                self.await_("the host's figures of these GPUs", lambda pool=pool, seen=seen: sorted(pool()) == seen)
+                program.communicate("", timeout=sessions.LIMIT_S)
+                # No number and no name gets a guest what is another's.
+                hidden, = {first, second}.difference(seen) or [None]
+                if hidden:
+                    for wanted in (hidden, "1"):
+                        program = self.begin([host], text=GPUS, CUDA_VISIBLE_DEVICES=wanted)
+                        self.assertEqual(program.stdout.readline().split(), ["100"], wanted)  # CUDA_ERROR_NO_DEVICE
+                host.await_sessions(0)
 
     def test_questions_leave_nothing_behind_and_cost_no_worker(self):
         host, = self.hosts(1024)

@@ -2,6 +2,7 @@
 // Guests that come back to their sessions after their connections were lost, and those that want what is not theirs.
 #include <gtest/gtest.h>
 
+#include <ctime>
 #include <list>
 #include <random>
 
@@ -156,6 +157,20 @@ TEST_F(RemoteReturnTest, ARevokedKeyEndsASessionThatWaits) {
   EXPECT_EQ(Keys("revoke one").status, 0);
   EXPECT_TRUE(WaitFor([&] { return LogText().find("its key is good no more") != std::string::npos; }));
   ComesBack(other_key, other, 1);
+  EXPECT_EQ(Answer(other_key, Returning(token, 1)).reserved, kSessionGone);
+}
+
+TEST_F(RemoteReturnTest, AKeyThatExpiresEndsASessionThatWaits) {
+  const Key key = MakeKey("one"), other_key = MakeKey("other");
+  StartBoth();
+  SessionToken token{}, other{};
+  LoseOne(key, &token);
+  LoseOne(other_key, &other);
+  const std::string end = TimeText(std::time(nullptr) + 1);
+  EXPECT_EQ(Shell("sed -i '/^secret/i expires " + end + "' " + keys() + "/one.key").status, 0);
+  EXPECT_TRUE(WaitFor([&] { return LogText().find("its key is good no more") != std::string::npos; }));
+  ComesBack(other_key, other, 1);
+  EXPECT_FALSE(Guest(Dial(), key).accepted());
   EXPECT_EQ(Answer(other_key, Returning(token, 1)).reserved, kSessionGone);
 }
 

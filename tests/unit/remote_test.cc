@@ -2,8 +2,10 @@
 // Remote guests: causewayd with a fake worker, causeway-tls in front of it, the command that makes keys, and peers of any kind.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <random>
+#include <thread>
 
 #include "ivshmem_ring/messages/resume_messages.h"
 #include "tests/unit/remote_fixture.h"
@@ -23,6 +25,28 @@ TEST_F(RemoteTest, AGuestWithAKeyIsServedByAWorker) {
   EXPECT_EQ(StatusValue(session, "", "kind"), "tls");
   EXPECT_EQ(StatusValue(session, "", "vm"), "guest2");
   EXPECT_TRUE(WaitForLog("a session with key one of VM guest2"));
+}
+
+// All addresses of IPv6 and none of IPv4, so that one of each may stand in `listen`.
+TEST_F(RemoteTest, AGuestComesInByIpV6) {
+  const Place any("::1", 0);
+  const UniqueFd probe(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!probe || bind(probe.get(), any.get(), any.bytes) != 0)
+    GTEST_SKIP() << "this machine has no address of IPv6";
+  const Key key = MakeKey("one");
+  Start("[::]:0");
+  Guest guest(Dial("::1", "::1"), key);
+  ASSERT_TRUE(guest.accepted());
+  const LocalReply reply = guest.Open(StreamOpenBlock());
+  ASSERT_EQ(reply.accepted, 1u) << reply.text;
+  EXPECT_TRUE(guest.Echoes("record"));
+  EXPECT_EQ(StatusValue(WaitForSession("serving"), "", "vm"), "guest2");
+  EXPECT_NE(TlsLog().find("TLS sessions are accepted at [::]:" + std::to_string(port_)), std::string::npos);
+  EXPECT_TRUE(WaitForLog(": a session with key one of VM guest2"));
+  EXPECT_NE(TlsLog().find(" [::1]:"), std::string::npos);
+  const Place other(kHost, port_);
+  const UniqueFd v4(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_NE(connect(v4.get(), other.get(), other.bytes), 0);
 }
 
 // causeway-tls and its processes are the daemon's neighbours, and the launcher keeps the daemon's end of each connection.
@@ -222,6 +246,29 @@ TEST_F(RemoteTest, SilentPeersAreBoundedAndEnd) {
   for (const UniqueFd& fd : silent) EXPECT_LE(recv(fd.get(), &byte, 1, 0), 0);
   EXPECT_TRUE(WaitForLog("ended: its handshake took longer than 5 s"));
   EXPECT_TRUE(guest.Echoes("undisturbed"));
+}
+
+// A job whose processes start at once comes with more connections than one address may have in their handshakes: they wait for their turn.
+TEST_F(RemoteTest, ManyGuestsOfOneAddressGetTheirTurns) {
+  const Key key = MakeKey("one");
+  Start();
+  std::vector<UniqueFd> silent;
+  for (int i = 0; i < 16; ++i) silent.push_back(Dial());
+  ASSERT_TRUE(WaitFor([&] { return Processes() == 16; }));
+  std::atomic<uint32_t> accepted{0};
+  std::vector<std::thread> guests;
+  for (int i = 0; i < 20; ++i) {
+    guests.emplace_back([&] {
+      Guest guest(Dial(), key);
+      if (guest.accepted()) ++accepted;
+    });
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // so that they have to wait
+  EXPECT_EQ(accepted, 0u);
+  silent.clear();
+  for (std::thread& guest : guests) guest.join();
+  EXPECT_EQ(accepted, 20u);
+  EXPECT_EQ(TlsLog().find("of its address are in their handshakes"), std::string::npos);
 }
 
 TEST_F(RemoteTest, AnyBytesAreRefused) {

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/tls/strangers.h"
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+
+#include <cstdio>
+
+#include "host_backend/tls/addresses.h"
 
 namespace causeway::tls {
 namespace {
@@ -9,6 +15,16 @@ namespace {
 using std::chrono::hours;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+
+// An address of IPv6, as accept gives it.
+sockaddr_storage IpV6(const std::string& text, uint16_t port) {
+  sockaddr_storage storage{};
+  auto& address = reinterpret_cast<sockaddr_in6&>(storage);
+  address.sin6_family = AF_INET6;
+  address.sin6_port = htons(port);
+  EXPECT_EQ(inet_pton(AF_INET6, text.c_str(), &address.sin6_addr), 1) << text;
+  return storage;
+}
 
 class StrangersTest : public ::testing::Test {
  protected:
@@ -68,6 +84,25 @@ TEST_F(StrangersTest, AGuestsNetworkHasALargerBudget) {
   EXPECT_EQ(Admitted("192.0.2.1", 1000), 16);
   now_ += hours(25);
   EXPECT_EQ(Admitted("192.0.2.1", 1000), 64);
+}
+
+// Somebody who has one address of a network of IPv6 can come from as many of them as he likes.
+TEST_F(StrangersTest, ANetworkOfIpV6HasOneBudget) {
+  const auto admitted_of = [&](const std::string& network, int connections) {
+    int admitted = 0;
+    for (int i = 1; i <= connections; ++i) {
+      char rest[40];
+      std::snprintf(rest, sizeof rest, "%x:%x:0:%x", i % 7, i, i);
+      admitted += Admitted(NetworkOf(IpV6(network + rest, uint16_t(i))), 1);
+    }
+    return admitted;
+  };
+  EXPECT_EQ(admitted_of("2001:db8:0:1:", 1000), 64);
+  EXPECT_EQ(admitted_of("2001:db8:0:2:", 10), 10) << "the next network is another one";
+  strangers_.Prove(NetworkOf(IpV6("2001:db8:0:1::5", 1)), now_);
+  EXPECT_EQ(admitted_of("2001:db8:0:1:", 1000), 256) << "a guest makes all of its network one of guests";
+  EXPECT_EQ(NetworkOf(IpV6("2001:db8:0:1:2:3:4:5", 7)), "[2001:db8:0:1::]/64");
+  EXPECT_EQ(AddressText(IpV6("2001:db8:0:1:2:3:4:5", 7), true), "[2001:db8:0:1:2:3:4:5]:7");
 }
 
 // Three times as many networks as are remembered.

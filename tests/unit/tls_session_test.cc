@@ -10,8 +10,12 @@
 #include <fstream>
 #include <random>
 
+#include "tests/unit/openssl_guest.h"
+
 namespace causeway {
 namespace {
+
+using test::OpenSslGuest;
 
 Key MakeKey(char fill) {
   Key key;
@@ -193,74 +197,6 @@ TEST(TlsSession, TheEndIsAnEnd) {
   EXPECT_LT(pair.guest->Open(room), 0);
 }
 
-// A guest that is OpenSSL's own, as the reference for the records.
-class OpenSslGuest {
- public:
-  explicit OpenSslGuest(const Key& key)
-      : key_(key), context_(SSL_CTX_new(TLS_client_method())), ssl_(SSL_new(context_)) {
-    SSL_CTX_set_min_proto_version(context_, TLS1_3_VERSION);
-    SSL_set_app_data(ssl_, this);
-    SSL_set_psk_use_session_callback(ssl_, &UseKey);
-    SSL_set_bio(ssl_, in_, out_);
-    SSL_set_connect_state(ssl_);
-  }
-  ~OpenSslGuest() {
-    SSL_free(ssl_);
-    SSL_CTX_free(context_);
-  }
-  SSL* ssl() { return ssl_; }
-  Bytes Output() {
-    Bytes bytes(BIO_ctrl_pending(out_));
-    if (!bytes.empty()) BIO_read(out_, bytes.data(), int(bytes.size()));
-    return bytes;
-  }
-  void Input(const Bytes& bytes) { BIO_write(in_, bytes.data(), int(bytes.size())); }
-  std::unique_ptr<TlsRecords> Meet() {
-    std::string error;
-    auto host = TlsSession::Server(
-        [this](const std::string& id, KeySecret* secret) {
-          *secret = key_.secret;
-          return id == key_.id;
-        },
-        &error);
-    Bytes wire;
-    for (int round = 0; round < 4; ++round) {
-      SSL_do_handshake(ssl_);
-      const Bytes sent = Output();
-      host->Received(sent);
-      if (host->Handshake() == Progress::kDone) return host->Established();
-      host->TakeOutput(wire);
-      Input(wire);
-    }
-    return nullptr;
-  }
-  Bytes Read(size_t bytes) {
-    Bytes got(bytes);
-    size_t at = 0, count = 0;
-    while (at < bytes && SSL_read_ex(ssl_, &got[at], bytes - at, &count) == 1) at += count;
-    got.resize(at);
-    return got;
-  }
-
- private:
-  static int UseKey(SSL* ssl, const EVP_MD*, const unsigned char** id, size_t* bytes, SSL_SESSION** session) {
-    const Key& key = static_cast<OpenSslGuest*>(SSL_get_app_data(ssl))->key_;
-    const unsigned char cipher[] = {0x13, 0x01};
-    *session = SSL_SESSION_new();
-    SSL_SESSION_set1_master_key(*session, key.secret.data(), key.secret.size());
-    SSL_SESSION_set_cipher(*session, SSL_CIPHER_find(ssl, cipher));
-    SSL_SESSION_set_protocol_version(*session, TLS1_3_VERSION);
-    *id = reinterpret_cast<const unsigned char*>(key.id.data());
-    *bytes = key.id.size();
-    return 1;
-  }
-  const Key key_;
-  SSL_CTX* context_;
-  SSL* ssl_;
-  BIO* in_ = BIO_new(BIO_s_mem());
-  BIO* out_ = BIO_new(BIO_s_mem());
-};
-
 void ExchangeBothWays(OpenSslGuest& guest, TlsRecords& host, size_t bytes) {
   const Bytes sent = RandomBytes(bytes, uint32_t(bytes));
   Bytes wire, got(bytes);
@@ -295,6 +231,22 @@ TEST(TlsRecords, AreThoseOfOpenSsl) {
   guest.Input(wire);
   EXPECT_TRUE(guest.Read(1).empty());
   EXPECT_EQ(SSL_get_shutdown(guest.ssl()) & SSL_RECEIVED_SHUTDOWN, SSL_RECEIVED_SHUTDOWN);
+}
+
+// What could be recorded and sent again is never taken for the guest's: the host ends a connection on which early data come, and
+// where they are offered alone it says that it takes none.
+TEST(TlsSession, EarlyDataAreNotAccepted) {
+  const Bytes early = RandomBytes(100, 1);
+  OpenSslGuest sends(MakeKey('a'), 16'384);
+  const Bytes hello = sends.HelloWith(early);
+  ASSERT_GT(hello.size(), test::WithoutData(hello).size() + early.size()) << "no early data were sent";
+  EXPECT_EQ(sends.Meet(hello), nullptr);
+
+  OpenSslGuest offers(MakeKey('a'), 16'384);
+  const auto host = offers.Meet(test::WithoutData(offers.HelloWith(early)));
+  ASSERT_NE(host, nullptr);
+  EXPECT_EQ(SSL_get_early_data_status(offers.ssl()), SSL_EARLY_DATA_REJECTED);
+  for (const size_t bytes : {size_t{1}, size_t{20'000}}) ExchangeBothWays(offers, *host, bytes);
 }
 
 // Zeros behind a record's content are no part of it, wherever the reader's room ends.

@@ -124,6 +124,7 @@ void RemoteServer::OnArrival(Arrival& arrival) {
   const ssize_t begun = ReceiveFromStranger(arrival.socket.get(), &who.magic, sizeof who.magic, &descriptors);
   if (begun < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (begun == ssize_t(sizeof who.magic) && who.magic == kKeyEndedMagic) return OnKeyEnded(arrival);
+  if (begun == 0 && arrival.tells_keys) return Drop(arrival);  // it has told of all
   // It was sent with one call: all of it is there, or none.
   const size_t expected = (who.magic == kKeyHandOverMagic ? sizeof hand_over : sizeof who) - sizeof who.magic;
   const ssize_t bytes = ReceiveFromStranger(arrival.socket.get(), who.vm, expected, &descriptors);
@@ -146,6 +147,7 @@ void RemoteServer::OnKeyEnded(Arrival& arrival) {
   if (ReceiveFromStranger(arrival.socket.get(), ended.id, sizeof ended.id, &descriptors) !=
       ssize_t(sizeof ended.id))
     return Drop(arrival);
+  arrival.tells_keys = true;
   ended.id[sizeof(ended.id) - 1] = '\0';
   if (ended.id[0] != '\0') sessions_.EndKey(ended.id);
 }

@@ -34,6 +34,7 @@ class RemoteServer {
     WorkerFd socket;  // its peer is a stranger where one has taken a process of causeway-tls over
     EventLoop::WatchId watch = 0;
     EventLoop::TimerId timer = 0;
+    bool tells_keys = false;  // it has said that one has ended
   };
   explicit RemoteServer(Services& services) : services_(services), sessions_(services) {}
   bool MayHandOver(int socket) const;
