@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sessions of remote guests whose connections are lost: real daemon, causeway-tls, worker and the software GPU, and a relay that cuts.
 
-Usage: cuts_test.py BACKEND_FOLDER GUEST_LIBRARY SOFTWARE_GPU [--cuts 20] [--silent 0] [--down 0] [--grace 60] [--most-mib 8]
-[--seed N] [unittest arguments]. --down: for how many seconds nobody gets through after a cut, several with commas, of which each cut takes one;
---grace: wait_for_guests_s of the host; --silent: of so many cuts the bytes are swallowed instead; --most-mib: so much passes at most before a cut.
+Usage: cuts_test.py BACKEND_FOLDER GUEST_LIBRARY SOFTWARE_GPU [--cuts 20] [--silent 0] [--silence 1] [--down 0] [--grace 60] [--most-mib 8]
+[--copy-mib 4] [--seed N] [unittest arguments]. --down: for how many seconds nobody gets through after a cut, several with commas, of which each
+cut takes one; --grace: wait_for_guests_s of the host; --silent: of so many cuts the bytes are swallowed instead; --silence: for so many seconds
+nothing passes in the place of a cut, several with commas, of which each is taken once; --most-mib: so much passes at most before a cut, and a
+128th of it for the training; --copy-mib: the size of a copy.
 """
 
 import argparse
@@ -21,10 +23,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "unit"))
 
 import remote_hosts_test  # noqa: E402
 import sessions  # noqa: E402
-from cutter import PROGRAM, Cutter  # noqa: E402
+from cutter import PROGRAM, TRAINING, Cutter  # noqa: E402
 
 OPTIONS = argparse.Namespace()
-COPY_BYTES = 4 << 20
 # Asks how much memory the device has, until its input ends.
 MANAGEMENT = """
 import ctypes, select, sys
@@ -56,25 +57,26 @@ class CutsTest(unittest.TestCase):
         self.addCleanup(lambda: [relay.stop() for relay in self.relays])
 
     def host(self, top="", more=""):
-        host = remote_hosts_test.Host(self, 2048, more=more, top=top)
+        host = remote_hosts_test.Host(self, max(2048, 3 * OPTIONS.copy_mib), more=more, top=top)
         host.keys_command("create", "guest", "--output", self.key)
         return host.start()
 
-    def tcp_host(self):
-        host = self.host(f"wait_for_guests_s = {OPTIONS.grace}\n", more='[tcp]\nlisten = "127.0.0.1:0"\n')
-        host.tcp_port = int(host.status()["tcp"].rsplit(":", 1)[1])
-        return host
+    def host_of(self, scheme, grace=None):
+        """A host that waits for its guests, and the port at which it serves guests that come that way."""
+        host = self.host(f"wait_for_guests_s = {OPTIONS.grace if grace is None else grace}\n", more='[tcp]\nlisten = "127.0.0.1:0"\n')
+        return host, host.port if scheme == "tls" else int(host.status()["tcp"].rsplit(":", 1)[1])
 
     def relay(self, port, **options):
         relay = Cutter(("127.0.0.1", port), **options)
         self.relays.append(relay)
         return relay
 
-    def begin(self, way, text=PROGRAM):
-        program = subprocess.Popen([sys.executable, "-c", text, self.library, str(COPY_BYTES)], stdin=subprocess.PIPE,
-                                   stdout=subprocess.PIPE, text=True,
+    def begin(self, way, text=PROGRAM, *more):
+        program = subprocess.Popen([sys.executable, "-c", text, self.library, str(OPTIONS.copy_mib << 20), *more],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                    env=dict(os.environ, CAUSEWAY=way, CAUSEWAY_KEY=self.key, LD_LIBRARY_PATH=self.library))
-        self.addCleanup(program.stdout.close)
+        for pipe in (program.stdin, program.stdout):
+            self.addCleanup(pipe.close)
         self.addCleanup(program.kill)
         self.assertEqual(program.stdout.readline(), "began\n")
         return program
@@ -95,23 +97,30 @@ class CutsTest(unittest.TestCase):
     def state(self, host):
         return [session["state"] for session in host.status()["sessions"]]
 
-    def cut_all(self, host, port, scheme):
+    def assert_over(self, out):
+        """The call that met the end says so, and so do those after it."""
+        self.assertRegex(out, f"^failed [a-zA-Z0-9_]+ {ENDED}\nagain {ENDED} {ENDED} {ENDED} {ENDED}\n$")
+
+    def cut_all(self, scheme, text=PROGRAM, most_bytes=None):
+        host, port = self.host_of(scheme)
         # What the host has before, and after the session: nothing may be left.
         daemon, tls = (process.pid for process in host.processes)
         self.await_("a spare", lambda: host.status()["workers"]["spare_ready"] > 0)
         before = descriptors(daemon), descriptors(tls)
-        relay = self.relay(port, cuts=OPTIONS.cuts, most_bytes=OPTIONS.most_mib << 20, seed=OPTIONS.seed, silent=OPTIONS.silent,
-                           down_s=OPTIONS.down)
-        program = self.begin(f"{scheme}://127.0.0.1:{relay.port}")
+        relay = self.relay(port, cuts=OPTIONS.cuts, most_bytes=most_bytes or OPTIONS.most_mib << 20, seed=OPTIONS.seed, silent=OPTIONS.silent,
+                           down_s=OPTIONS.down, silences=OPTIONS.silence)
+        program = self.begin(f"{scheme}://127.0.0.1:{relay.port}", text)
         worker = host.status()["sessions"][0]["worker_pid"]
-        end = time.monotonic() + 60 + OPTIONS.cuts * (max(OPTIONS.down) + 5) + OPTIONS.silent * 60
+        slowest_s = max(OPTIONS.down) + 5 + OPTIONS.most_mib / 20
+        end = time.monotonic() + 60 + OPTIONS.cuts * slowest_s + OPTIONS.silent * 60 + sum(OPTIONS.silence) * 2
         while relay.cuts < OPTIONS.cuts and program.poll() is None:
             self.assertLess(time.monotonic(), end, f"{relay.cuts} cuts of {OPTIONS.cuts}")
             time.sleep(0.05)
+        self.await_("the relay to pass on what comes", lambda: time.monotonic() > max(relay.silent_until, relay.open_at))
         self.await_("the session to go on", lambda: self.state(host) == ["serving"] or program.poll() is not None)
         self.assertEqual(host.status()["sessions"][0]["worker_pid"], worker, "the same worker serves")
         said = self.finish(program)
-        print(f"{scheme}: {relay.cuts} cuts (seed {OPTIONS.seed}), {said}", file=sys.stderr)
+        print(f"{scheme}: {relay.cuts} cuts (seed {OPTIONS.seed}) of {relay.made} connections, {said}", file=sys.stderr)
         host.await_sessions(0)
         self.await_("no process of a connection", lambda: not subprocess.run(["pgrep", "-P", str(tls)], capture_output=True,
                                                                              check=False).stdout)
@@ -120,32 +129,44 @@ class CutsTest(unittest.TestCase):
         self.await_("no descriptor to be left", lambda: (descriptors(daemon), descriptors(tls)) <= before)
 
     def test_nothing_is_executed_twice_over_tls(self):
-        host = self.host(f"wait_for_guests_s = {OPTIONS.grace}\n")
-        self.cut_all(host, host.port, "tls")
+        self.cut_all("tls")
 
     def test_nothing_is_executed_twice_over_tcp(self):
-        host = self.tcp_host()
-        self.cut_all(host, host.tcp_port, "tcp")
+        self.cut_all("tcp")
 
-    def test_a_waiting_session_is_shown_and_ends_after_the_grace_period(self):
-        host = self.host("wait_for_guests_s = 2\n")
-        relay = self.relay(host.port, cuts=1, most_bytes=30 << 20, seed=1, down_s=(600,))
-        program = self.begin(f"tls://127.0.0.1:{relay.port}")
+    def test_a_training_is_what_the_processor_computes_over_tls(self):
+        self.cut_all("tls", TRAINING, OPTIONS.most_mib << 13)
+
+    def test_a_training_is_what_the_processor_computes_over_tcp(self):
+        self.cut_all("tcp", TRAINING, OPTIONS.most_mib << 13)
+
+    def wait_in_vain(self, scheme):
+        host, port = self.host_of(scheme, grace=2)
+        relay = self.relay(port, cuts=1, most_bytes=30 << 20, seed=1, down_s=(600,))
+        program = self.begin(f"{scheme}://127.0.0.1:{relay.port}", PROGRAM, "stays")
         self.await_("the session to wait", lambda: self.state(host) == ["waiting"])
         begin = time.monotonic()
-        out = self.output_of(program)
-        self.assertIn(f"{ENDED}\n", out)
+        out = program.stdout.readline()
         self.assertLess(time.monotonic() - begin, 30)
         host.await_sessions(0)
         self.assertIn("waits for its guest: ", host.log("causewayd"))
         self.assertIn("the guest has not come back: ", host.log("causewayd"))
+        # The host can be reached again, and serves another process. This one's error stays.
+        relay.open_at = 0.0
+        self.finish(self.begin(f"{scheme}://127.0.0.1:{relay.port}"))
+        self.assert_over(out + program.communicate("go on\n", timeout=60)[0])
+
+    def test_a_waiting_session_is_shown_and_ends_for_good_after_the_grace_period_over_tls(self):
+        self.wait_in_vain("tls")
+
+    def test_a_waiting_session_is_shown_and_ends_for_good_after_the_grace_period_over_tcp(self):
+        self.wait_in_vain("tcp")
 
     def test_without_a_grace_period_a_lost_connection_ends_the_session(self):
         host = self.host("wait_for_guests_s = 0\n")
         relay = self.relay(host.port, cuts=1, most_bytes=30 << 20, seed=1)
         program = self.begin(f"tls://127.0.0.1:{relay.port}")
-        out = self.output_of(program)
-        self.assertIn(f"{ENDED}\n", out)
+        self.assert_over(self.output_of(program))
         host.await_sessions(0)
 
     def test_a_revoked_key_ends_a_session_that_waits(self):
@@ -253,8 +274,7 @@ class CutsTest(unittest.TestCase):
                 os.kill(host.status()["sessions"][0]["worker_pid"], signal.SIGKILL)
             else:
                 host.processes[0].terminate()
-            out = self.output_of(program)
-            self.assertIn(f"{ENDED}\n", out)
+            self.assert_over(self.output_of(program))
             self.assertLess(time.monotonic() - begin, 30)
 
     def test_a_session_of_nvml_goes_on_too(self):
@@ -294,10 +314,15 @@ if __name__ == "__main__":
         parser.add_argument(name)
     parser.add_argument("--cuts", type=int, default=20)
     parser.add_argument("--silent", type=int, default=0)
-    parser.add_argument("--down", type=lambda text: tuple(map(float, text.split(","))), default=(0.0,))
+    for name, default in (("--down", (0.0,)), ("--silence", (1.0,))):
+        parser.add_argument(name, type=lambda text: tuple(map(float, filter(None, text.split(",")))), default=default)
     parser.add_argument("--grace", type=int, default=60)
     parser.add_argument("--most-mib", type=int, default=8)
+    parser.add_argument("--copy-mib", type=int, default=4)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
     OPTIONS, rest = parser.parse_known_args()
+    if OPTIONS.silent + len(OPTIONS.silence) > OPTIONS.cuts:
+        parser.error("--silent and --silence take the place of cuts, of which there are too few")
+    sessions.LIMIT_S += int(max(OPTIONS.down) + sum(OPTIONS.silence))
     sessions.BACKEND, sessions.LIBRARY, sessions.DRIVER = OPTIONS.backend, OPTIONS.library, OPTIONS.driver
     unittest.main(argv=[sys.argv[0], *rest], verbosity=2)

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A remote guest whose link is down for a while, or that comes back with another address: two network namespaces, TLS, the software GPU.
 
-Usage: link_down_test.py BACKEND_FOLDER SOFTWARE_GPU GUEST_LIBRARY_FOLDER [--down 1,20]. Nothing is reset and nothing is told to anybody: packets
-are lost, as where a cable is pulled. After the last time the guest has another address. Exit status 77: this machine has no network namespaces.
+Usage: link_down_test.py BACKEND_FOLDER SOFTWARE_GPU GUEST_LIBRARY_FOLDER [--down 1,20] [--grace 60]. Nothing is reset and nothing is told to
+anybody: packets are lost, as where a cable is pulled, for so many seconds of --down. After the last time the guest has another address. --grace:
+wait_for_guests_s of the host. Exit status 77: this machine has no network namespaces.
 """
 
 import argparse
@@ -33,13 +34,14 @@ def main():
     for name in ("backend", "driver", "library"):
         parser.add_argument(name)
     parser.add_argument("--down", type=lambda text: [float(each) for each in text.split(",")], default=[1.0, 20.0])
+    parser.add_argument("--grace", type=int, default=60)
     options = parser.parse_args()
     network.skip_unless_possible("link_down_test")
     with network.Network() as net:
         folder = net.folder()
         config, key = folder / "config.toml", folder / "key"
-        config.write_text(f'socket = "{folder}/socket"\ndriver_library = "{options.driver}"\n[tls]\nlisten = ["{network.HOST}:7471"]\n'
-                          f'keys = "{folder}/keys"\n[[remote]]\nname = "guest"\n', encoding="utf-8")
+        config.write_text(f'socket = "{folder}/socket"\ndriver_library = "{options.driver}"\nwait_for_guests_s = {options.grace}\n'
+                          f'[tls]\nlisten = ["{network.HOST}:7471"]\nkeys = "{folder}/keys"\n[[remote]]\nname = "guest"\n', encoding="utf-8")
         network.run(f"{options.backend}/causeway", "keys", "create", "guest", "--output", key, "--keys", f"{folder}/keys")
         net.start(net.host, folder / "daemon.log", "accepts sessions at ", f"{options.backend}/causewayd", "--config", config)
         net.start(net.host, folder / "tls.log", "TLS sessions are accepted at ", f"{options.backend}/causeway-tls", "--config", config)

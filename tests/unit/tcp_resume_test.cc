@@ -4,10 +4,20 @@
 #include <sys/mman.h>
 
 #include <cstdio>
+#include <cstring>
 #include <optional>
 
 #include "ivshmem_ring/messages/resume_messages.h"
 #include "tests/unit/cut_link.h"
+
+#ifdef __SANITIZE_THREAD__
+// The keeper sends a staging buffer again, and the reply, which the peer makes of what it got, is received into the same buffer by another
+// thread. The network orders the two, of which TSan knows nothing: it notes what sendmsg has read when sendmsg has returned.
+extern "C" const char* __tsan_default_suppressions();
+extern "C" const char* __tsan_default_suppressions() {
+  return "race:causeway::SentBytes::From\n";
+}
+#endif
 
 namespace causeway::test {
 namespace {
@@ -45,7 +55,9 @@ TEST(SentBytes, GivesAgainWhatWasNotForgotten) {
         again.insert(again.end(), piece.begin(), piece.end());
         return true;
       }));
-      ASSERT_TRUE(std::equal(again.begin(), again.end(), all.begin() + ptrdiff_t(from), all.end()));
+      ASSERT_EQ(again.size(), all.size() - from);
+      // Not byte by byte, of which ThreadSanitizer would make the longest part of this program.
+      ASSERT_TRUE(again.empty() || std::memcmp(again.data(), all.data() + from, again.size()) == 0);
     }
   }
 }
