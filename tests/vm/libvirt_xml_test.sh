@@ -18,17 +18,42 @@ sed 's/<vcpu>/<vcpus>/; s/<\/vcpu>/<\/vcpus>/' "$configs/libvirt/domain-pc.xml" 
 for domain in domain-pc domain-q35; do
   virt-xml-validate "$configs/libvirt/$domain.xml" domain || fail "$domain.xml is not valid"
 done
-# libvirt has a schema for domains only, so each device is checked inside one.
-for device in attach attach-q35 attach-doorbell; do
-  python3 - "$configs/libvirt/domain-q35.xml" "$configs/libvirt/$device.xml" > "$work/$device.xml" <<'TEXT'
+# libvirt has a schema for domains only, so each device is checked inside one. in_domain FILE [TYPE]: that domain; a TYPE has nothing of QEMU.
+in_domain() {
+  python3 - "$configs/libvirt/domain-q35.xml" "$@" <<'TEXT'
 import sys
 import xml.etree.ElementTree as xml
 domain, device = xml.parse(sys.argv[1]), xml.parse(sys.argv[2])
 domain.find("devices").append(device.getroot())
+if sys.argv[3:]:
+    domain.getroot().set("type", sys.argv[3])
+    domain.getroot().remove(domain.find("{http://libvirt.org/schemas/domain/qemu/1.0}override"))
 domain.write(sys.stdout, encoding="unicode")
 TEXT
+}
+for device in attach attach-q35 attach-doorbell interface-bridge interface-macvtap interface-ovs; do
+  in_domain "$configs/libvirt/$device.xml" > "$work/$device.xml"
   virt-xml-validate "$work/$device.xml" domain || fail "$device.xml is not valid in a domain"
 done
+# What libvirt itself makes of an interface: its type, where it leads and how, and the card. libvirt's test driver needs no daemon.
+understood() {
+  local at='//interface[last()]'
+  in_domain "$1" test > "$work/test.xml"
+  virsh -q -c test:///default "define --validate $work/test.xml; dumpxml guest1" > "$work/said" 2>&1 || { cat "$work/said"; return; }
+  sed -n '/<domain/,/<\/domain>/p' "$work/said" > "$work/defined.xml"
+  xmllint --xpath "concat($at/@type, ' ', $at/source/@*[name() != 'mode'], ' ', $at/source/@mode, $at/virtualport/@type, ' ', $at/model/@type)" "$work/defined.xml"
+}
+while read -r interface words; do
+  is=$(understood "$configs/libvirt/interface-$interface.xml")
+  [ "$is" = "$words" ] || fail "libvirt understands interface-$interface.xml as \"$is\" instead of \"$words\""
+done <<'TEXT'
+bridge bridge br0  virtio
+macvtap direct eth0 bridge virtio
+ovs bridge ovsbr0 openvswitch virtio
+TEXT
+# libvirt knows what its schema does not: here that a bridge has to be named.
+sed '/<source/d' "$configs/libvirt/interface-bridge.xml" > "$work/bad.xml"
+[[ $(understood "$work/bad.xml") == *"requires a 'source' element"* ]] || fail "libvirt understands an interface without a bridge"
 
 # One name and one size in all of them and in causewayd.toml.
 file=$(sed -n 's/^region_file = "\([^"]*\)".*/\1/p' "$configs/causewayd.toml")
