@@ -83,9 +83,15 @@ class Bench(unittest.TestCase):
         processors = len(os.sched_getaffinity(0))
         rows = [row for row in ("1:1", "1:4", "2:4", "4:4") if int(row[0]) <= processors]
         self.assertEqual([figure["id"] for figure in figures],
-                         [f"crowd_{kind}:{row}" for kind in ("wait", "step") for row in rows])
+                         [f"crowd_{kind}:{row}{what}" for kind in ("wait", "step") for row in rows for what in ("", ":cpu")])
         for figure in figures:
             self.assertGreater(min(figure["native"] + figure["causeway"]), 0, figure)
+            self.assertEqual((figure["unit"], figure["more_is_better"]), ("us", False) if figure["id"].endswith(":cpu") else ("1/s", True))
+
+    def test_processor_time_of_a_crowd_alone(self):
+        answer = self.bench("--rounds", "1", "--only", "crowd_wait:1:1:cpu")
+        self.assertEqual(answer.returncode, 0, answer.stderr)
+        self.assertRegex(answer.stdout, r"crowded 1, 1: CPU of launch \+ wait +us +\S+ +\S+ +\S+ +<= 1.2 x native")
 
     def test_only_some(self):
         answer = self.bench("--rounds", "1", "--only", "launch, *|event_query_done")

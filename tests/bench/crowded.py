@@ -4,7 +4,7 @@
 time of all for a step.
 
 Usage: crowded.py BUILD LOAD [--against BUILD] [--rows P:N[:H],...] [--bound set|max] [--kinds KIND,...] [--seconds S] [--rounds N]
-                  [--json FILE] [--driver LIBRARY] [--threads FILE]
+                  [--limit S] [--json FILE] [--driver LIBRARY] [--threads FILE]
 
 LOAD is tests/bench/crowded_load of a build (ninja crowded_load). In a row P:N, N processes, and with Causeway their daemon and
 workers as well, share P processors; in a row P:N:H beside H threads that never sleep. With --bound set (the default) all are bound to
@@ -12,7 +12,9 @@ the first P processors; with max they are in a group of processes that gets P pr
 root, where the cpu controller can be had). The kinds are `wait` (a launch and a wait for it), `step` (400 launches with 12 us of the program's own work before
 each, and a wait) and `torch` (training steps by PyTorch). Each row is measured natively and through BUILD in turns, --rounds
 times, with --against through another build too; who begins changes with each round. The result is each side's median, the median of the rounds' ratios to
-the first side with the least and the largest, and the processor time that all processes of a side used for a step. --threads writes a
+the first side with the least and the largest, and the processor time that all processes of a side used for a step; from eight rounds on
+also the interval (95 %) of each median ratio, by resampling the rounds. With --limit the rows share so many seconds, and each is given as many
+rounds as fit into its share, up to --rounds, but one at least. The exit status is 77 where --bound max cannot be had. --threads writes a
 table of what the threads of each name used for a step: processor time, of it in the kernel, and how often they slept and were
 interrupted. With --driver that library is what native
 means; of the software GPU say SOFTWARE_GPU_WORK_IN_CALLS=1, or its own threads are most of the crowd.
@@ -22,6 +24,8 @@ import argparse
 import json
 import os
 import pathlib
+import random
+import signal
 import statistics
 import subprocess
 import sys
@@ -30,7 +34,12 @@ import time
 from private_daemon import PrivateDaemon
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "gpu_host"))
+from ratio_interval import interval
+
 PATIENCE_S = 120
+LEAST_ROUNDS = 8  # fewer say too little of how rounds differ
+LEFT_OUT_STATUS = 77
 PERIOD_US = 100_000
 
 
@@ -94,17 +103,27 @@ class Group:
         mounts = [line.split() for line in pathlib.Path("/proc/mounts").read_text().splitlines()]
         of_two = [pathlib.Path(mount[1]) for mount in mounts if mount[2] == "cgroup2"]
         of_one = [pathlib.Path(mount[1]) for mount in mounts if mount[2] == "cgroup" and "cpu" in mount[3].split(",")]
-        if of_two and "cpu" in (of_two[0] / "cgroup.controllers").read_text().split():
+        two = bool(of_two) and "cpu" in (of_two[0] / "cgroup.controllers").read_text().split()
+        if two:
             root, files = of_two[0], {"cpu.max": f"{processors * PERIOD_US} {PERIOD_US}"}
-            (root / "cgroup.subtree_control").write_text("+cpu")
         elif of_one and (of_one[0] / "cpu.cfs_quota_us").exists():
             root, files = of_one[0], {"cpu.cfs_period_us": str(PERIOD_US), "cpu.cfs_quota_us": str(processors * PERIOD_US)}
         else:
-            sys.exit("crowded.py: --bound max needs the cpu controller of cgroup v2 or v1, which this kernel does not offer here")
+            self.leave_out("which this kernel does not offer here")
         self.folder = root / f"crowded-{os.getpid()}"
-        self.folder.mkdir()
-        for name, value in files.items():
-            (self.folder / name).write_text(value)
+        try:
+            if two:
+                (root / "cgroup.subtree_control").write_text("+cpu")
+            self.folder.mkdir()
+            for name, value in files.items():
+                (self.folder / name).write_text(value)
+        except OSError as error:
+            self.leave_out(f"which cannot be used here: {error}")
+
+    @staticmethod
+    def leave_out(why):
+        print(f"crowded.py: --bound max needs the cpu controller of cgroup v2 or v1, {why}.", file=sys.stderr)
+        sys.exit(LEFT_OUT_STATUS)
 
     def prefix(self):
         return ["sh", "-c", f'echo $$ > {self.folder}/cgroup.procs && exec "$@"', "sh"]
@@ -171,32 +190,39 @@ def tell_threads(path, what, by_thread):
         table.write("\n".join(lines) + "\n")
 
 
-def row_of(words, sides, kind, row):
+def has_processors(row):
+    return int(row.split(":")[0]) <= len(os.sched_getaffinity(0))
+
+
+def row_of(words, sides, kind, row, share_s):
+    begun = time.monotonic()
     processors, count, hogs = (int(word) for word in (row + ":0").split(":")[:3])
     chosen = sorted(os.sched_getaffinity(0))[:processors]
-    if len(chosen) < processors:
-        return None
     group = Group(processors) if words.bound == "max" else None
     bound = group.prefix() if group else ["taskset", "-c", ",".join(map(str, chosen))]
     command = [sys.executable, str(HERE / "crowded_step.py")] if kind == "torch" else [str(words.load), kind]
     seen = {name: [] for name, _ in sides}
     throttled = {name: 0 for name, _ in sides}
     beside = [subprocess.Popen([*bound, sys.executable, "-c", HOG]) for _ in range(hogs)]
-    for turn in range(words.rounds):
-        for name, build in sides if turn % 2 == 0 else reversed(sides):
-            side = Side(name, build, words.driver, bound)
-            before = group.throttled() if group else 0
-            steps, cost, by_thread = measure(side, bound, count, [*command, str(words.seconds)])
-            side.end()
-            seen[name].append((steps / words.seconds, cost))
-            throttled[name] += group.throttled() - before if group else 0
-            if words.threads:
-                tell_threads(words.threads, f"{kind} | {row.replace(':', ', ')} | {name}", by_thread)
-    for hog in beside:
-        hog.kill()
-        hog.wait()
-    if group:
-        group.end()
+    try:
+        for turn in range(words.rounds):
+            if turn and (time.monotonic() - begun) * (turn + 1) / turn > share_s:  # the next round would not end in time
+                break
+            for name, build in sides if turn % 2 == 0 else reversed(sides):
+                side = Side(name, build, words.driver, bound)
+                before = group.throttled() if group else 0
+                steps, cost, by_thread = measure(side, bound, count, [*command, str(words.seconds)])
+                side.end()
+                seen[name].append((steps / words.seconds, cost))
+                throttled[name] += group.throttled() - before if group else 0
+                if words.threads:
+                    tell_threads(words.threads, f"{kind} | {row.replace(':', ', ')} | {name}", by_thread)
+    finally:
+        for hog in beside:
+            hog.kill()
+            hog.wait()
+        if group:
+            group.end()
     first = seen[sides[0][0]]
     return {name: {"steps_per_s": statistics.median(rate for rate, _ in found),
                    "processor_us": statistics.median(cost for _, cost in found) * 1e6,
@@ -209,6 +235,13 @@ def spread(ratios):
     return f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
+def interval_cell(ratios):
+    if len(ratios) < LEAST_ROUNDS:
+        return ""
+    _, low, high = interval([[ratio] for ratio in ratios], random.Random(1))
+    return f"{low:.3f} to {high:.3f}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
@@ -219,25 +252,33 @@ def main():
     parser.add_argument("--kinds", default="wait,step")
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--limit", type=float, default=float("inf"))
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--driver")
     parser.add_argument("--threads", type=pathlib.Path)
     words = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that no group is left behind
     sides = [("native", None)] + ([("before", words.against)] if words.against else []) + [("Causeway", words.build)]
-    print("| kind | row | side | steps/s | ratio | processor us a step | its ratio |\n|---|---|---|---:|---:|---:|---:|")
-    results = []
-    for kind in words.kinds.split(","):
-        for row in words.rows.split(","):
-            found = row_of(words, sides, kind, row)
-            if found is None:
-                print(f"| {kind} | {row.replace(':', ', ')} | not so many processors here |")
-                continue
-            for name, value in found.items():
-                print(f"| {kind} | {row.replace(':', ', ')} | {name} | {value['steps_per_s']:.0f} | {spread(value['ratios'])} | "
-                      f"{value['processor_us']:.4g} | {spread(value['processor_ratios'])} |", flush=True)
-            results.append({"kind": kind, "row": row, "bound": words.bound, **found})
-            if words.json:
-                words.json.write_text(json.dumps(results, indent=1))
+    print("| kind | row | side | steps/s | ratio | 95 % interval | processor us a step | its ratio | 95 % interval |\n"
+          "|---|---|---|---:|---:|---|---:|---:|---|")
+    end, results = time.monotonic() + words.limit, []
+    rows = [(kind, row) for kind in words.kinds.split(",") for row in words.rows.split(",")]
+    to_do = sum(has_processors(row) for _, row in rows)
+    for kind, row in rows:
+        left_s = end - time.monotonic()
+        if not has_processors(row) or left_s <= 0:
+            why = "no time was left" if has_processors(row) else "not so many processors here"
+            print(f"| {kind} | {row.replace(':', ', ')} | {why} | | | | | | |", flush=True)
+            continue
+        found = row_of(words, sides, kind, row, left_s / to_do)
+        to_do -= 1
+        for name, value in found.items():
+            print(f"| {kind} | {row.replace(':', ', ')} | {name} | {value['steps_per_s']:.0f} | {spread(value['ratios'])} | "
+                  f"{interval_cell(value['ratios'])} | {value['processor_us']:.4g} | {spread(value['processor_ratios'])} | "
+                  f"{interval_cell(value['processor_ratios'])} |", flush=True)
+        results.append({"kind": kind, "row": row, "bound": words.bound, **found})
+        if words.json:
+            words.json.write_text(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

@@ -26,13 +26,14 @@ import sys
 import tempfile
 import time
 
+from ratio_interval import interval
+
 PATIENCE_S = 90
 MAY_BE_WORSE = {"launch_drained": 0.01}
 OTHERWISE = 0.02
 PAIRS_A_ROUND = {"launch_drained": 3, "launch_enqueue": 3, "launch_sync": 3}
 DONE_HERE = ("startup", "resident", "share", "beside")
-LEFT_OUT = ("idle_cpu",)  # a hundred sessions at once: `causeway bench --only idle_cpu`
-RESAMPLES = 2000
+LEFT_OUT = ("idle_cpu", "crowd_")  # a hundred sessions at once, and crowds: `causeway bench --only idle_cpu`, crowded.py --against
 LEAST_ROUNDS = 6  # fewer say nothing of how processes differ
 
 
@@ -207,7 +208,7 @@ def list_figures(build, only, quick):
         rest = line[len(figure):].lstrip()  # a name in 40 columns, a unit in 5
         name, unit = rest[:40].strip(), rest[41:46].strip()
         wanted = not only or any(part in figure or part in name for part in only.split("|"))
-        if wanted and figure not in LEFT_OUT:
+        if wanted and not figure.startswith(LEFT_OUT):
             found.append((figure, name, unit in ("GB/s", "M/s") or figure == "share"))
     return found
 
@@ -233,20 +234,6 @@ def one_round(sides, figures, number, rounds, over):
     for side in sides:
         side.end_probes()
     rounds.append(pairs)
-
-
-def interval(rounds, chance):
-    """The median of the ratios in `rounds` (a list of lists), and its 95 % interval."""
-    estimate = statistics.median([ratio for each in rounds for ratio in each])
-    drawn = []
-    for _ in range(RESAMPLES):
-        sample = []
-        for _ in rounds:
-            each = rounds[chance.randrange(len(rounds))]
-            sample += [each[chance.randrange(len(each))] for _ in each]
-        drawn.append(statistics.median(sample))
-    drawn.sort()
-    return estimate, drawn[int(0.025 * RESAMPLES)], drawn[int(0.975 * RESAMPLES) - 1]
 
 
 def judge(figures, rounds, chance):

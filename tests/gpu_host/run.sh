@@ -27,6 +27,9 @@
 #                          named: answers/recorded.txt has the native answers in the form of tests/answers/h200_580_159.txt
 #               bursts     36 and 200 starts of a program of one kernel, 1, 6 and 12 at a time, natively and through Causeway
 #                          (tests/bench/bursts.py); alone, only where it is named
+#               crowded    processes that share a few processors, natively and through Causeway (tests/bench/crowded.py): launches that are waited for,
+#                          steps of many launches and, where PyTorch is there, training; by processor sets, and by cpu.max where the cpu controller
+#                          can be had (as root); alone, only where it is named: crowded.txt has the tables; --only picks rows and kinds, as 4:4 torch
 #               sharing    `causeway bench --sharing`: several users on one GPU natively, by MPS and through Causeway; as root, alone, only
 #                          where it is named: sharing.md, sharing.json (which adds up faults and deaths over runs), two pictures
 #               upkeep     PyTorch trains while causewayd is upgraded, restarted and killed (tests/upgrade/training.py), and `causeway top`,
@@ -35,7 +38,7 @@
 #               looks at what differs)    --seed N  of the attackers, or of the first random call
 #   --limit S   ends every part so that the whole takes at most S seconds (default 580)
 #   --jobs N    programs of the conformance suite, or framework scripts, at a time (default: half of the processors)
-#   --only      scripts of `frameworks`, programs of `driver`, or rows of `sharing`, instead of all
+#   --only      scripts of `frameworks`, programs of `driver`, rows of `sharing`, or rows and kinds of `crowded`, instead of all
 #   --few-files writes only summary.txt, results.md, driver_summary.txt and results.tar.gz
 # Writes OUTPUT_DIR/summary.txt (one line for each part), driver_summary.txt (what the conformance suite found), results.md
 # (all tables), results.tar.gz (everything), and a folder for each part; all of it every ten seconds, so whoever kills this
@@ -68,7 +71,7 @@ pack=${places[2]:-}
 all=programs,libraries,tcp,driver,frameworks,nvml,hostile,vm,vm-frameworks,bench
 parts=${parts:-$all}
 all+=,hostile_beside
-all+=,frameworks-tls,sandbox,differential,answers,bursts,sharing,upkeep
+all+=,frameworks-tls,sandbox,differential,answers,bursts,crowded,sharing,upkeep
 for part in ${parts//,/ }; do
   [[ ",$all," == *,$part,* ]] || { echo "run.sh: unknown part $part" >&2; exit 2; }
 done
@@ -101,7 +104,6 @@ list() { cat "$build/programs/$1" 2> /dev/null; }
 all_programs() { list programs.txt; }
 library_programs() { if [ -e "$build/programs/library_programs.txt" ]; then list library_programs.txt; else all_programs | grep -E '^(cublas|fft)'; fi; }
 plain_programs() { all_programs | grep -vxF -f <(library_programs; echo -); }
-tcp_programs() { plain_programs | grep -vxF -f <(list not_over_tcp.txt; echo -); }
 
 # compare FOLDER TABLE "NAMES" ways...
 compare() {
@@ -114,7 +116,7 @@ part_programs() {
   compare "$1" programs "$(plain_programs)" --way "native=$native" --way "local=$run --daemon-log $1/daemon.log --"
 }
 part_libraries() { compare "$1" libraries "$(library_programs)" --way "native=$native" --way "local=$run --daemon-log $1/daemon.log --"; }
-part_tcp() { compare "$1" tcp "$(tcp_programs)" --way "native=$native" \
+part_tcp() { compare "$1" tcp "$(plain_programs)" --way "native=$native" \
   --way "tcp=$run --tcp --daemon-log $1/tcp.log --" --way "tls=$run --tls --daemon-log $1/tls.log --"; }
 
 part_driver() {
@@ -231,6 +233,33 @@ part_bursts() {
   return "$status"
 }
 
+# The processor sets get half of the time. The software GPU works in its callers' threads, or its own would be most of the crowd, and
+# executes nothing of PyTorch's.
+part_crowded() {
+  local bound word kinds=() rows=() limit status=0
+  [ -x "$build/tests/bench/crowded_load" ] || { echo "this build has no tests/bench/crowded_load"; return 77; }
+  for word in "${only[@]}"; do
+    case "$word" in *:*) rows+=("$word") ;; wait | step | torch) kinds+=("$word") ;; esac
+  done
+  if [ ${#kinds[@]} -eq 0 ]; then
+    kinds=(wait step)
+    [ -n "${CAUSEWAY_TEST_DRIVER:-}" ] || ! python3 -c 'import torch' || kinds+=(torch)
+  fi
+  for bound in set max; do
+    limit=$(left)
+    [ "$bound" = max ] || limit=$((limit / 2))
+    if [ "$bound" = set ]; then printf 'Bound to processors:\n\n'; else printf '\nBound by cpu.max:\n\n'; fi
+    env ${CAUSEWAY_TEST_DRIVER:+SOFTWARE_GPU_WORK_IN_CALLS=1} timeout -k 5 "$limit" python3 "$here/../bench/crowded.py" "$build" \
+      "$build/tests/bench/crowded_load" --bound "$bound" --kinds "$(IFS=,; echo "${kinds[*]}")" ${rows[@]:+--rows "$(IFS=,; echo "${rows[*]}")"} \
+      --rounds 30 --seconds 1 --limit "$((limit * 3 / 4))" --json "$1/crowded_$bound.json" ${CAUSEWAY_TEST_DRIVER:+--driver "$CAUSEWAY_TEST_DRIVER"} 2>&1
+    case $? in 0) ;; 77) [ "$bound" = max ] || status=1 ;; 124 | 137) echo "Time was up."; status=124 ;; *) status=1 ;; esac
+  done > "$1/crowded.txt"
+  cat "$1/crowded.txt"
+  cp "$1/crowded.txt" "$1/crowded.md"
+  cp "$1/crowded.txt" "$final"
+  return "$status"
+}
+
 part_sharing() {
   local status rows
   rows=$(IFS=,; echo "${only[*]}")
@@ -297,6 +326,7 @@ part hostile_beside
 part differential
 part answers
 part bursts
+part crowded
 part sharing
 part upkeep
 kill "$publisher"

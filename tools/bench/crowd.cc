@@ -2,9 +2,12 @@
 #include "tools/bench/crowd.h"
 
 #include <sched.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <vector>
 
 namespace causeway::bench {
@@ -12,6 +15,8 @@ namespace {
 
 constexpr int kFinishLimitMs = 60'000;
 constexpr double kHeadStartMs = 50;  // until all have been asked
+// The last look at the processor time comes before the end, by this part of the time.
+constexpr double kMarginPart = 0.05;
 
 struct Crowd {
   std::string kind;
@@ -48,17 +53,33 @@ class Bound {
   bool good_ = false;
 };
 
+void SleepUntil(double ms) {
+  if (const double left = ms - NowMs(); left > 0) usleep(useconds_t(left * 1000));
+}
+
+// Milliseconds of processor time a second, from `begin_ms` to shortly before `end_ms`; 0 where this thread ran too late.
+double CpuRate(const std::vector<pid_t>& processes, double begin_ms, double end_ms) {
+  SleepUntil(begin_ms);
+  const FamilyCpu cpu(processes);
+  const double from = NowMs();
+  SleepUntil(end_ms - kMarginPart * (end_ms - begin_ms));
+  const double used = cpu.UsedMs();
+  // Later than at the end nobody works any more.
+  const double seconds = (std::min(NowMs(), end_ms) - from) / 1000;
+  return seconds > 0 ? used / seconds : 0;
+}
+
 }  // namespace
 
 bool HasProcessors(const Figure& figure, uint32_t processors) {
   return CrowdOf(figure).processors <= processors;
 }
 
-Result<double> SampleCrowd(const Figure& figure, ProbePlan plan, const command::PrivateDaemonOptions& options,
-                           double length_ms) {
+Result<CrowdSample> SampleCrowd(const Figure& figure, ProbePlan plan,
+                                const command::PrivateDaemonOptions& options, double length_ms) {
   const Crowd crowd = CrowdOf(figure);
-  const Bound bound(crowd.processors);
-  if (!bound.good()) return Error{"the kernel lets no thread be bound to processors: " + ErrnoText()};
+  std::optional<Bound> bound(crowd.processors);
+  if (!bound->good()) return Error{"the kernel lets no thread be bound to processors: " + ErrnoText()};
   std::unique_ptr<command::PrivateDaemon> daemon;
   if (plan.side == kGuest) {
     auto started = command::PrivateDaemon::Start(options);
@@ -73,22 +94,29 @@ Result<double> SampleCrowd(const Figure& figure, ProbePlan plan, const command::
     probes.push_back(std::move(probe.value()));
   }
   for (const auto& probe : probes) {
-    if (const auto ready = probe->AwaitReady(kReadyLimitMs); !ready.ok()) return ready;
+    if (const auto ready = probe->AwaitReady(kReadyLimitMs); !ready.ok()) return Error{ready.error()};
   }
   if (daemon != nullptr) {
     if (std::string text = daemon->WaitForSpares(1, kReadyLimitMs); !text.empty()) return Error{text};
   }
-  const std::string span = ":" + std::to_string(uint64_t((NowMs() + kHeadStartMs) * 1000)) + ":" +
-                           std::to_string(uint64_t(length_ms));
+  bound.reset();
+  std::vector<pid_t> processes;
+  if (daemon != nullptr) processes.push_back(daemon->pid());
+  for (const auto& probe : probes) processes.push_back(probe->pid());
+  const double begin_ms = NowMs() + kHeadStartMs;
+  const std::string span =
+      ":" + std::to_string(uint64_t(begin_ms * 1000)) + ":" + std::to_string(uint64_t(length_ms));
   for (const auto& probe : probes) probe->Begin(crowd.kind + span);
+  const double cpu_rate = CpuRate(processes, begin_ms, begin_ms + length_ms);
   double steps = 0;
   for (const auto& probe : probes) {
     const auto made = probe->Finish(kFinishLimitMs);
-    if (!made.ok()) return made;
+    if (!made.ok()) return Error{made.error()};
     steps += made.value();
   }
   for (const auto& probe : probes) probe->AskToEnd();
-  return steps / (length_ms / 1000);
+  const double steps_per_s = steps / (length_ms / 1000);
+  return CrowdSample{steps_per_s, steps_per_s > 0 ? cpu_rate * 1000 / steps_per_s : 0};
 }
 
 }  // namespace causeway::bench

@@ -10,11 +10,16 @@
 
 namespace causeway::bench {
 
+struct CrowdSample {
+  double steps_per_s = 0;  // of all together; 0: nobody has made one
+  double cpu_us = 0;       // of all of a side together, for a step; 0: there was no moment to read it
+};
+
 // Starts as many probes as the figure says ("crowd_KIND:PROCESSORS:PROCESSES"), bound to that many of this thread's
-// processors as is, on the guest's side, a daemon of their own. All work at once for length_ms. Steps a second of all
-// together. The calling thread is bound meanwhile, and starts no others.
-Result<double> SampleCrowd(const Figure& figure, ProbePlan plan, const command::PrivateDaemonOptions& daemon,
-                           double length_ms);
+// processors as is, on the guest's side, a daemon of their own. All work at once for length_ms. The calling thread is bound
+// until all have started, and starts no others.
+Result<CrowdSample> SampleCrowd(const Figure& figure, ProbePlan plan,
+                                const command::PrivateDaemonOptions& daemon, double length_ms);
 // Whether this machine has the processors.
 bool HasProcessors(const Figure& figure, uint32_t processors);
 

@@ -117,6 +117,17 @@ void AddOther(std::vector<Figure>& list) {
   add("get_current", "cuCtxGetCurrent");
   add("device_attribute", "cuDeviceGetAttribute");
   add("pointer_attribute", "cuPointerGetAttribute");
+  const auto most_native = [&](const char* id, const char* name) {
+    list.push_back({id, name, "us", kLess, Section::kOther, Goal::kRatioAtMost, 1});
+  };
+  most_native("occupancy", "occupancy query");
+  most_native("h2d_async:4", "H2D 4 B pinned, asynchronous");
+  most_native("memset_async", "cuMemsetD8Async, 4 KiB");
+  most_native("memset", "cuMemsetD8, 4 KiB");
+  most_native("memset_sync", "cuMemsetD8Async, 4 KiB + synchronise");
+  most_native("streams_drained", "stream made and destroyed, drained");
+  most_native("many_allocs", "cuMemAlloc + cuMemFree, 1,000 of 1 KiB");
+  most_native("alloc_round", "cuMemAllocAsync + Free + synchronise");
 }
 
 // `quick`: as many processes as a machine without a GPU starts soon.
@@ -129,10 +140,12 @@ void AddCrowds(std::vector<Figure>& list, bool quick) {
       if (quick && row.processes > 4) continue;
       const std::string processors = std::to_string(row.processors),
                         processes = std::to_string(row.processes);
-      list.push_back({std::string(waits ? "crowd_wait:" : "crowd_step:") + processors + ":" + processes,
-                      "crowded " + processors + ", " + processes + ": " +
-                          (waits ? "launch + synchronise" : "400 launches and a wait"),
-                      "1/s", kMore, Section::kCrowded, Goal::kRatioAtLeast, 0.95, Runner::kCrowd});
+      const std::string id = (waits ? "crowd_wait:" : "crowd_step:") + processors + ":" + processes,
+                        name = "crowded " + processors + ", " + processes + ": ";
+      list.push_back({id, name + (waits ? "launch + synchronise" : "400 launches and a wait"), "1/s", kMore,
+                      Section::kCrowded, Goal::kRatioAtLeast, 0.95, Runner::kCrowd});
+      list.push_back({CrowdCpuId(id), name + (waits ? "CPU of launch + wait" : "CPU of 400 launches"), "us",
+                      kLess, Section::kCrowded, Goal::kRatioAtMost, 1.2, Runner::kCrowd});
     }
   }
 }
@@ -170,6 +183,10 @@ std::vector<uint64_t> CurveSizes(bool quick) {
   std::vector<uint64_t> sizes;
   for (uint64_t bytes = 4; bytes <= (quick ? kMostQuick : kGib); bytes *= 4) sizes.push_back(bytes);
   return sizes;
+}
+
+std::string CrowdCpuId(const std::string& id) {
+  return id + ":cpu";
 }
 
 std::string CopyId(bool to_device, bool pinned, uint64_t bytes) {

@@ -50,6 +50,8 @@ std::vector<Figure> Figures(bool curve, bool quick);
 // The sizes of the curve, from 4 bytes in steps of four.
 std::vector<uint64_t> CurveSizes(bool quick);
 std::string CopyId(bool to_device, bool pinned, uint64_t bytes);
+// Of the processor time that a step takes, of the figure of a crowd's steps.
+std::string CrowdCpuId(const std::string& id);
 std::string SizeName(uint64_t bytes);
 // "<= 1.03 x native" and the like; "" without a goal.
 std::string GoalText(const Figure& figure);

@@ -42,6 +42,27 @@ double ClockMs(clockid_t clock) {
   _exit(127);
 }
 
+// These processes and all that descend from them.
+std::vector<pid_t> FamilyOf(std::vector<pid_t> family) {
+  std::multimap<pid_t, pid_t> children;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", none)) {
+    const pid_t pid = std::atoi(entry.path().filename().c_str());
+    if (pid <= 0) continue;
+    std::ifstream file(entry.path() / "stat");
+    std::string text;
+    std::getline(file, text);
+    const size_t name_end = text.rfind(") ");  // a name may have anything in it
+    // Behind it stand one letter and the parent.
+    if (name_end != std::string::npos) children.emplace(std::atoi(text.c_str() + name_end + 4), pid);
+  }
+  for (size_t i = 0; i < family.size(); ++i) {
+    const auto [begin, end] = children.equal_range(family[i]);
+    for (auto child = begin; child != end; ++child) family.push_back(child->second);
+  }
+  return family;
+}
+
 std::string HowEnded(int status) {
   if (WIFSIGNALED(status)) return "ended by signal " + std::to_string(WTERMSIG(status));
   return "ended with exit status " + std::to_string(WEXITSTATUS(status));
@@ -106,6 +127,19 @@ double ResidentMib(pid_t pid) {
   uint64_t all = 0, resident = 0;
   file >> all >> resident;
   return double(resident) * double(sysconf(_SC_PAGESIZE)) / double(1u << 20);
+}
+
+FamilyCpu::FamilyCpu(std::vector<pid_t> roots) : roots_(std::move(roots)) {
+  for (const pid_t pid : FamilyOf(roots_)) before_ms_[pid] = ProcessCpuMs(pid);
+}
+
+double FamilyCpu::UsedMs() const {
+  double sum = 0;
+  for (const pid_t pid : FamilyOf(roots_)) {
+    const auto before = before_ms_.find(pid);
+    sum += ProcessCpuMs(pid) - (before != before_ms_.end() ? before->second : 0);
+  }
+  return sum;
 }
 
 Result<std::unique_ptr<ProbeProcess>> ProbeProcess::Start(const ProbePlan& plan) {

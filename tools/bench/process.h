@@ -70,6 +70,18 @@ double ProcessCpuMs(pid_t pid);
 double ResidentMib(pid_t pid);
 double NowMs();
 
+// What these processes and all that descend from them use of the processors from its making on. Of what is started later all counts; of what
+// has ended nothing does.
+class FamilyCpu {
+ public:
+  explicit FamilyCpu(std::vector<pid_t> roots);
+  double UsedMs() const;
+
+ private:
+  std::vector<pid_t> roots_;
+  std::map<pid_t, double> before_ms_;
+};
+
 // Chooses two of this process's processors: the pair with that number, of `all` pairs that share no core. A process that is measured later
 // can be given the same pair. The list is empty where there are fewer than three processors for each pair.
 std::vector<int> ProcessorPair(int number, int all);

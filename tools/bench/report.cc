@@ -172,7 +172,7 @@ std::string TextOf(const Report& report) {
   Append(text,
          "Medians of %u rounds, native and causeway in turns, in %.0f s. +-: half of the distance between "
          "least and "
-         "most.\nus, ms, %%, MiB: less is better; GB/s (10^9 bytes), M/s (10^6): more is better.\n",
+         "most.\nus, ms, %%, MiB: less is better; GB/s (10^9 bytes), M/s (10^6), 1/s: more is better.\n",
          report.rounds, report.seconds);
   if (!report.about[kNative].empty()) Append(text, "native: driver %s\n", report.about[kNative].c_str());
   for (const std::string& remark : report.remarks) text += remark + "\n";

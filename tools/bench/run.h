@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measuring: who is asked for a figure, in which order, and what happens when that fails.
 #pragma once
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "host_backend/command/command.h"
@@ -54,6 +56,7 @@ class BenchRun {
   Result<double> SamplePairFor(double length_ms, const Row& row, Side side);
   Result<double> SampleResident(Side side);
   Result<double> SampleIdle();
+  Result<double> SampleCrowded(const Row& row, Side side);
   // As many as the device has room for, up to those wanted.
   Result<Sessions> StartIdleSessions();
   // The side's first or second probe, started where it does not run.
@@ -69,6 +72,7 @@ class BenchRun {
   std::string address_;
   static constexpr int kManagedProbe = 2;  // a process with managed memory is another thing
   std::unique_ptr<ProbeProcess> probes_[kSides][3];
+  std::map<std::string, double> crowd_cpu_us_[kSides];  // by the figure that has not asked for it yet
 };
 
 }  // namespace causeway::bench

@@ -199,6 +199,7 @@ int Main(int argc, char** argv) {
   AddCallFigures(&figures);
   AddCopyFigures(&figures);
   AddMemoryFigures(&figures);
+  AddOtherFigures(&figures);
   AddCrowdFigures(&figures);
   if (calls) {
     PrintCalls(bench, figures);

@@ -42,6 +42,7 @@ using Measure = std::function<CUresult(Bench&, const Words&, double*)>;
 void AddCallFigures(std::map<std::string, Measure>* figures);
 void AddCopyFigures(std::map<std::string, Measure>* figures);
 void AddMemoryFigures(std::map<std::string, Measure>* figures);
+void AddOtherFigures(std::map<std::string, Measure>* figures);
 void AddCrowdFigures(std::map<std::string, Measure>* figures);
 
 // ---- what the figures are made of (probe_time.cc)

@@ -191,33 +191,6 @@ void AddAllocations(std::map<std::string, Measure>* figures) {
   };
 }
 
-void AddQueries(std::map<std::string, Measure>* figures) {
-  (*figures)["memory_info"] = [](Bench& b, const Words&, double* us) {
-    size_t free_bytes = 0, total_bytes = 0;
-    return TimeCalls(
-        b, {9, 200}, [&] { return b.api.cuMemGetInfo_v2(&free_bytes, &total_bytes); }, nullptr, us);
-  };
-  (*figures)["get_current"] = [](Bench& b, const Words&, double* us) {
-    CUcontext context = nullptr;
-    return TimeCalls(
-        b, {9, 50'000}, [&] { return b.api.cuCtxGetCurrent(&context); }, nullptr, us);
-  };
-  (*figures)["device_attribute"] = [](Bench& b, const Words&, double* us) {
-    int value = 0;
-    const auto call = [&] {
-      return b.api.cuDeviceGetAttribute(&value, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, b.device);
-    };
-    return TimeCalls(b, {9, 50'000}, call, nullptr, us);
-  };
-  (*figures)["pointer_attribute"] = [](Bench& b, const Words&, double* us) {
-    CUmemorytype type{};
-    const auto call = [&] {
-      return b.api.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, b.word);
-    };
-    return TimeCalls(b, {9, 20'000}, call, nullptr, us);
-  };
-}
-
 }  // namespace
 
 void AddCallFigures(std::map<std::string, Measure>* figures) {
@@ -228,7 +201,6 @@ void AddCallFigures(std::map<std::string, Measure>* figures) {
   AddAllocations(figures);
   (*figures)["graph_launch"] = GraphLaunch;
   (*figures)["threads"] = Threads;
-  AddQueries(figures);
 }
 
 }  // namespace causeway::bench
