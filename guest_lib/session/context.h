@@ -44,7 +44,7 @@ struct ThreadState {
   std::vector<Object*> contexts;  // the stack of contexts; the last one is current
   CUstreamCaptureMode capture_mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
   int channel = -1;  // the thread's RPC channel; -1: none yet
-  // The thread's present call is sent even after a fault (sticky error), and takes no error that is to be told: it is the library's own.
+  // The thread's present call is sent even after a fault (sticky error), and leaves an error that is still to be told to the next call.
   bool past_errors = false;
   int leases = 0;  // ChannelLease objects of the thread; more than one would overwrite a request
   std::vector<DefaultStream> default_streams;
