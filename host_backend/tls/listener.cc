@@ -247,8 +247,9 @@ void Listener::ReadKeys(bool again) {
   // While the folder cannot be watched it is read each second.
   if (problem_.empty() || keys_.size() != before) {
     for (const std::string& problem : problems) daemon::LogWarning(problem);
-    daemon::LogInfo(std::to_string(keys_.size()) + " keys are known");
   }
+  if (keys_.size() != before || !told_)
+    daemon::LogInfo(keys_.size() == 1 ? "1 key is known" : std::to_string(keys_.size()) + " keys are known");
   TellEndedKeys();
 }
 

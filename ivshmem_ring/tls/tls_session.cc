@@ -16,8 +16,13 @@ namespace {
 constexpr char kCiphers[] = "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256";
 constexpr unsigned char kKeyCipher[] = {0x13, 0x01};  // TLS_AES_128_GCM_SHA256
 
+// OpenSSL still names the alert of a refusal after SSL 3, which nobody uses here.
 std::string OpenSslText() {
   const unsigned long code = ERR_peek_last_error();
+  if (ERR_GET_REASON(code) == SSL_R_SSLV3_ALERT_HANDSHAKE_FAILURE) {
+    ERR_clear_error();
+    return "the other side refused the handshake";
+  }
   const char* reason = code != 0 ? ERR_reason_error_string(code) : nullptr;
   ERR_clear_error();
   return reason != nullptr ? reason : "the connection ended";

@@ -20,6 +20,8 @@ constexpr char kPciDevices[] = "/sys/bus/pci/devices/";
 constexpr char kClass[] = "/sys/class/causeway/";
 constexpr char kNode[] = "/dev/causeway";
 constexpr int kTryMs = 60'000;
+// As the guest library says it (guest_lib/tls/guest_tls.cc).
+constexpr char kNoEncryptedConnection[] = "no encrypted connection with the key";
 
 // Of the running kernel; of a root folder, as its /proc says.
 std::string KernelRelease(const machine::Machine& machine) {
@@ -296,7 +298,8 @@ void CheckRemote(const machine::Machine& machine, Chain* chain) {
   for (const HostAddress& host : hosts)
     if (host.encrypted && seen.insert(KeyFileFor(host)).second) CheckKey(machine, host, chain);
   if (seen.empty()) chain->Skip("key", "No host is reached by tls://, which needs one.");
-  if (hosts.size() > 1) CheckHosts(machine, hosts, chain);
+  if (hosts.size() > 1) return CheckHosts(machine, hosts, chain);
+  chain->Fine("hosts", "Programs use " + hosts.front().text + ".");
 }
 
 // What a program does: through library, node and region to the host's driver.
@@ -318,12 +321,14 @@ void CheckHostBehind(const machine::Machine& machine, Chain* chain) {
     chain->Fine(kLink, Trimmed(lines.back()) + ".");
     return;
   }
+  const bool no_key = tried.output.find(kNoEncryptedConnection) != std::string::npos;
   const bool differs = tried.output.find(kSameReleaseNeeded) != std::string::npos ||
                        tried.output.find(kWorkerNeeded) != std::string::npos;
   chain->Broken(differs ? "versions" : kLink, "A program does not reach the GPU; the library says: " + said,
-                differs ? "on the host, install the causeway-worker package that it names; or here, the "
-                          "causeway-guest package of the host's version, which `causeway status` shows there"
-                        : "on the host: causeway doctor");
+                differs  ? "on the host, install the causeway-worker package that it names; or here, the "
+                           "causeway-guest package of the host's version, which `causeway status` shows there"
+                : no_key ? "on the host: causeway keys list, and causeway doctor"
+                         : "on the host: causeway doctor");
 }
 
 }  // namespace

@@ -81,9 +81,17 @@ CUresult BeginInGraph(CUstream stream, CUgraph graph, const CUgraphNode* nodes, 
   return result;
 }
 
+// It may be that by which the stream joins a capture.
+CUresult WaitEvent(CUstream stream, CUevent event, unsigned flags) {
+  const auto alone =
+      Captures::Any() ? TheCaptures().AwaitHolders() : std::unique_lock<std::shared_timed_mutex>();
+  return Watched::own<&Driver::cuStreamWaitEvent>(stream, event, flags);
+}
+
 }  // namespace
 
 void WatchCaptures(Driver& driver) {
+  Watched::Put<&Driver::cuStreamWaitEvent>(driver, &WaitEvent);
   Watched::Put<&Driver::cuStreamBeginCapture_v2>(driver, &Begin);
   Watched::Put<&Driver::cuStreamBeginCaptureToGraph>(driver, &BeginInGraph);
 }

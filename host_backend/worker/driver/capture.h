@@ -22,11 +22,11 @@ class Captures {
     bool into_existing;  // by cuStreamBeginCaptureToGraph: the graph is the program's, and outlasts a failure
   };
   void Begin(CUstream stream, Capture capture);
-  // While it is held no capture begins. What the worker enqueues by itself, in a stream that does not capture, would otherwise become
-  // a part of a capture that has just begun there. Several may hold it at once, each for one call of the driver's. Where the driver keeps
-  // that call waiting, because its queue is full, captures begin after kPatience all the same.
+  // While it is held no capture begins, and no stream joins one. What the worker enqueues by itself, in a stream that does not capture,
+  // would otherwise become a part of a capture that has just begun there. Several may hold it at once, each for one call of the driver's.
+  // Where the driver keeps that call waiting, because its queue is full, captures begin after kPatience all the same.
   [[nodiscard]] std::shared_lock<std::shared_timed_mutex> HoldOff() { return std::shared_lock(begin_mutex_); }
-  // For a capture that begins. It may be without the lock.
+  // For a capture that begins or is joined. It may be without the lock.
   [[nodiscard]] std::unique_lock<std::shared_timed_mutex> AwaitHolders() {
     constexpr std::chrono::milliseconds kPatience(20);
     return std::unique_lock(begin_mutex_, kPatience);
