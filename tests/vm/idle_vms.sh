@@ -15,15 +15,8 @@ vms=${VMS:-4} sessions=${SESSIONS:-50} idle_s=${SECONDS_IDLE:-60}
 driver=$build/software_gpu region_mib=512
 # shellcheck source=tests/vm/demo_daemon.sh
 . "$here/demo_daemon.sh"
-vm_pids=()
-finish() {
-  [ ${#vm_pids[@]} = 0 ] || kill "${vm_pids[@]}" 2> /dev/null || true
-  wait "${vm_pids[@]}" 2> /dev/null || true
-  vm_pids=()
-  stop_daemon
-}
-trap 'finish; clean_up; rm -f "$region"-*' EXIT
-head -n 4 "$work/causewayd.toml" > "$work/head.toml"
+# shellcheck source=tests/vm/several_vms.sh
+. "$here/several_vms.sh"
 "$configs/demo_initramfs.sh" --output "$work/base" --library "$build/guest_lib/libcuda.so.1" \
   --program "$build/tests/vm/first_call"
 # In the guest: how often the programs' threads ran in so many seconds, once all of them have begun.
@@ -57,24 +50,17 @@ of_threads() {
     echo "$(basename "$task") $(tr ' ' _ < "$task/comm") $(awk '/ctxt_switches/ { sum += $2 } END { print sum }' "$task/status")"
   done
 }
-workers() { daemon_status | python3 -c 'import json, sys; print(*[each["worker_pid"] for each in json.load(sys.stdin)["sessions"]])'; }
 calls() { daemon_status | python3 -c 'import json, sys; print(sum(each["calls"] for each in json.load(sys.stdin)["sessions"]))'; }
 serving() { daemon_status | python3 -c 'import json, sys; print(sum(each["state"] == "serving" for each in json.load(sys.stdin)["sessions"]))'; }
 
 for mode in "${modes[@]}"; do
-  cp "$work/head.toml" "$work/causewayd.toml"
-  for vm in $(seq "$vms"); do
-    printf '[[vm]]\nname = "vm%s"\nregion_file = "%s"\nregion_mib = %s\n' "$vm" "$region-$vm" "$region_mib" >> "$work/causewayd.toml"
-    [ "$mode" = plain ] || echo "doorbell_socket = \"$work/doorbell$vm\"" >> "$work/causewayd.toml"
-  done
-  start_daemon
+  start_vms_daemon "$mode" "$vms"
   for vm in $(seq "$vms"); do
     count=$((sessions * vm / vms - sessions * (vm - 1) / vms))
     echo "& idle:root sh /idle.sh $count $idle_s" > "$work/commands$vm"
     for each in $(seq $count); do echo "& s$each /programs/first_call libcuda.so.1 1 1000000"; done >> "$work/commands$vm"
     echo wait >> "$work/commands$vm"
-    plugged=(--region "$region-$vm")
-    [ "$mode" = plain ] || plugged=(--doorbell "$work/doorbell$vm")
+    set_plugged "$mode" "$vm"
     "$configs/run_vm.sh" --initramfs "$work/initramfs" "${plugged[@]}" --commands "$work/commands$vm" --log "$work/console$vm" \
       --timeout 1200 > /dev/null &
     vm_pids+=($!)
@@ -111,7 +97,7 @@ for mode in "${modes[@]}"; do
   for _ in $(seq $((idle_s + 120))); do [ "$(cat "$work"/console* | grep -ac 'GUEST-IDLE [0-9]')" -lt "$vms" ] || break; sleep 1; done
   cat "$work"/console* | grep -ao 'GUEST-IDLE [0-9].*' | tr -d '\r' | sed "s/^GUEST-IDLE/$mode, in one guest:/" || true
   [ "$(serving)" = "$sessions" ] || daemon_failed "sessions ended meanwhile."
-  finish
+  end_vms
   rm -f "$work"/console*
 done
 exit $status

@@ -16,15 +16,8 @@ vms=${VMS:-2} processors=${PROCESSORS:-0} cpus=${CPUS:-1,maxcpus=2} load=${LOAD:
 driver=$build/software_gpu region_mib=64
 # shellcheck source=tests/vm/demo_daemon.sh
 . "$here/demo_daemon.sh"
-vm_pids=()
-finish() {
-  [ ${#vm_pids[@]} = 0 ] || kill "${vm_pids[@]}" 2> /dev/null || true
-  wait "${vm_pids[@]}" 2> /dev/null || true
-  vm_pids=()
-  stop_daemon
-}
-trap 'finish; clean_up; rm -f "$region"-*' EXIT
-head -n 4 "$work/causewayd.toml" > "$work/head.toml"
+# shellcheck source=tests/vm/several_vms.sh
+. "$here/several_vms.sh"
 # In the guests, where what a command prints is shown when it has ended.
 mkdir "$work/extra"
 echo "echo | /programs/crowded_load $load 800 told > /dev/console" > "$work/extra/load.sh"
@@ -58,19 +51,12 @@ cost() {
     cat "/proc/$pid/task/"*/status | awk '/^voluntary_ctxt_switches/ { sum += $2 } END { print "sleeps", sum }'
   done | awk -v hz="$(getconf CLK_TCK)" '{ sum[$1] += $2 } END { printf "%d %d\n", sum["ticks"] * 1000000 / hz, sum["sleeps"] }'
 }
-workers() { daemon_status | python3 -c 'import json, sys; print(*[each["worker_pid"] for each in json.load(sys.stdin)["sessions"]])'; }
 
 for mode in "${modes[@]}"; do
-  cp "$work/head.toml" "$work/causewayd.toml"
   rm -f "$work"/console*
+  start_vms_daemon "$mode" "$vms"
   for vm in $(seq "$vms"); do
-    printf '[[vm]]\nname = "vm%s"\nregion_file = "%s"\nregion_mib = %s\n' "$vm" "$region-$vm" "$region_mib" >> "$work/causewayd.toml"
-    [ "$mode" = plain ] || echo "doorbell_socket = \"$work/doorbell$vm\"" >> "$work/causewayd.toml"
-  done
-  start_daemon
-  for vm in $(seq "$vms"); do
-    plugged=(--region "$region-$vm")
-    [ "$mode" = plain ] || plugged=(--doorbell "$work/doorbell$vm")
+    set_plugged "$mode" "$vm"
     "$configs/run_vm.sh" --initramfs "$work/initramfs" "${plugged[@]}" --commands "$work/commands" --log "$work/console$vm" --cpus "$cpus" \
       --timeout 900 --program-timeout 890 > /dev/null &
     vm_pids+=($!)
@@ -92,5 +78,5 @@ for mode in "${modes[@]}"; do
         what, ($10 - $9) / ($11 / 1e9), ($5 - $1) / steps, ($6 - $2) / steps, ($7 - $3) / steps, ($5 - $1) * 1000 / $11 }'
   [ "${after[1]}" -gt "${before[1]}" ] || daemon_failed "no worker has slept."
   until_more "$had"
-  finish
+  end_vms
 done

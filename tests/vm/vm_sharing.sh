@@ -10,14 +10,9 @@ set -euo pipefail
 driver=$build/software_gpu region_mib=64
 # shellcheck source=tests/vm/demo_daemon.sh
 . "$here/demo_daemon.sh"
-vm_pids=()
-finish() {
-  [ ${#vm_pids[@]} = 0 ] || kill "${vm_pids[@]}" 2> /dev/null || true
-  wait "${vm_pids[@]}" 2> /dev/null || true
-}
-trap 'finish; clean_up; rm -f "$region"-*' EXIT
-head -n 4 "$work/causewayd.toml" > "$work/head"
-cat "$work/head" - > "$work/causewayd.toml" <<TEXT
+# shellcheck source=tests/vm/several_vms.sh
+. "$here/several_vms.sh"
+cat "$work/head.toml" - > "$work/causewayd.toml" <<TEXT
 state_folder = "$work/state"
 [[vm]]
 name = "one"
