@@ -5,7 +5,6 @@
 #include <netinet/in.h>
 
 #include <algorithm>
-#include <cstdint>
 
 namespace causeway::tls {
 
@@ -25,6 +24,21 @@ std::string AddressText(const sockaddr_storage& address, bool with_port) {
     port = ntohs(v6.sin6_port);
   }
   return with_port ? host + ":" + std::to_string(port) : host;
+}
+
+socklen_t SocketAddress(const std::string& text, uint16_t port, sockaddr_storage* address) {
+  *address = {};
+  auto& v4 = reinterpret_cast<sockaddr_in&>(*address);
+  if (inet_pton(AF_INET, text.c_str(), &v4.sin_addr) == 1) {
+    v4.sin_family = AF_INET;
+    v4.sin_port = htons(port);
+    return sizeof v4;
+  }
+  auto& v6 = reinterpret_cast<sockaddr_in6&>(*address);
+  if (inet_pton(AF_INET6, text.c_str(), &v6.sin6_addr) != 1) return 0;
+  v6.sin6_family = AF_INET6;
+  v6.sin6_port = htons(port);
+  return sizeof v6;
 }
 
 std::string NetworkOf(const sockaddr_storage& address) {

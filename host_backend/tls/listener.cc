@@ -117,7 +117,6 @@ Listener::~Listener() {
 std::string Listener::Start() {
   signal(SIGPIPE, SIG_IGN);
   most_connections_ = MostConnections();
-  if (most_connections_ < kMaxConnections) most_waiting_ = 0;
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
@@ -136,23 +135,13 @@ std::string Listener::Start() {
 
 std::string Listener::Listen(const std::string& address, uint16_t port) {
   sockaddr_storage storage{};
-  socklen_t length = sizeof(sockaddr_in);
-  auto& v4 = reinterpret_cast<sockaddr_in&>(storage);
-  auto& v6 = reinterpret_cast<sockaddr_in6&>(storage);
-  if (inet_pton(AF_INET, address.c_str(), &v4.sin_addr) == 1) {
-    v4.sin_family = AF_INET;
-    v4.sin_port = htons(port);
-  } else {
-    inet_pton(AF_INET6, address.c_str(), &v6.sin6_addr);
-    v6.sin6_family = AF_INET6;
-    v6.sin6_port = htons(port);
-    length = sizeof v6;
-  }
+  socklen_t length = SocketAddress(address, port, &storage);
   UniqueFd socket(::socket(storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int on = 1;
   if (socket) setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   // So that [::] and 0.0.0.0 stand beside each other.
-  if (socket && length == sizeof v6) setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
+  if (socket && storage.ss_family == AF_INET6)
+    setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
   if (!socket || bind(socket.get(), reinterpret_cast<sockaddr*>(&storage), length) != 0 ||
       ::listen(socket.get(), kMostWaiting) != 0) {
     return "TLS connections at " + AddressText(storage, true) + " cannot be accepted: " + ErrnoText() +
@@ -339,8 +328,8 @@ void Listener::Sweep() {
   log_.Flush("TLS peers");
 }
 
-// The daemon is told of keys that have ended, and the session's worker says goodbye: a guest whose connection were only cut would try to
-// come back, since it cannot tell its key's end from a key that is not known yet. A connection that is there after kGoodbyeLimit is cut.
+// causeway-tls tells the daemon which keys have ended, and the daemon has the session's worker say goodbye to the guest. A guest whose
+// connection is cut without that tries to come back, because it cannot know why. What is left after kGoodbyeLimit is cut all the same.
 void Listener::LookAtKeyOf(Connection& connection) {
   const std::string& id = connection.dialogue.id();
   const std::string bad = WhyNot(id);
@@ -417,13 +406,14 @@ void Listener::OnAccept(int listener) {
 }
 
 bool Listener::MayWait(const std::string& address) const {
-  if (Unproved(address) < kMaxOfAddress || waiting_.size() >= most_waiting_) return false;
+  const bool has_descriptors = most_connections_ == kMaxConnections;
+  if (!has_descriptors || Unproved(address) < kMaxOfAddress || waiting_.size() >= kMaxWaiting) return false;
   const auto of_it = std::count_if(waiting_.begin(), waiting_.end(),
                                    [&](const Arrival& arrival) { return arrival.address == address; });
   return size_t(of_it) < kMaxWaitingOfAddress;
 }
 
-// In the order in which they came. Those of one address that is full are passed over together.
+// The connections are looked at in the order in which they came. Once an address is found full, its others are passed over.
 void Listener::LookAtWaiting() {
   std::set<std::string> full;
   for (auto next = waiting_.begin(); next != waiting_.end();) {

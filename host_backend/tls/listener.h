@@ -29,8 +29,8 @@ namespace causeway::tls {
 
 inline constexpr size_t kMaxHandshakes = 64;
 inline constexpr size_t kMaxOfAddress = 16;
-// Beyond those, so many connections wait for their turn, as a job does whose processes start at once. They have no process meanwhile, and
-// none waits where this process may have too few descriptors for all connections.
+// A connection whose address has kMaxOfAddress handshakes waits for its turn, up to kWaitLimit and without a process, because the processes of
+// a job connect at once. None waits where this process may have too few descriptors for kMaxConnections.
 inline constexpr size_t kMaxWaiting = 256, kMaxWaitingOfAddress = 128;
 inline constexpr std::chrono::seconds kWaitLimit{3};
 // Those that have proved their key, too. Fewer where this process may have fewer descriptors.
@@ -56,14 +56,14 @@ class Listener {
     std::string address;  // without the port
     std::string network;  // as Strangers counts it
     std::string peer;     // with it
-    // Of the handshake, or of one that was refused or whose key has ended: its process is ended then. max(): it has a session.
+    // When its process is ended: at the end of the handshake's time, or soon after a refusal or the key's end. max(): it has a session.
     Clock::time_point end{};
     bool key_ended = false;  // and the log says so
     Dialogue dialogue;       // with its process
     std::string why_not;     // the key that it named was not good
   };
 
-  // A connection that waits for its turn, or begins.
+  // A connection that was accepted and has no process yet: it waits for its turn, or begins.
   struct Arrival {
     UniqueFd socket;
     std::string address, network, peer;  // as in Connection
@@ -86,7 +86,7 @@ class Listener {
   void OnAccept(int listener);
   // Whether it may wait, since its address has as many handshakes as one may have.
   bool MayWait(const std::string& address) const;
-  // Begins those whose turn has come, and refuses those that have waited too long.
+  // Begins the waiting connections whose address has room for a handshake, and refuses those that have waited for kWaitLimit.
   void LookAtWaiting();
   // Refuses it or begins it.
   void Admit(Arrival arrival);
@@ -110,7 +110,7 @@ class Listener {
   std::vector<UniqueFd> listeners_;
   UniqueFd signals_, keys_changed_;
   bool stopping_ = false;
-  size_t most_connections_ = kMaxConnections, most_waiting_ = kMaxWaiting;
+  size_t most_connections_ = kMaxConnections;
   struct stat watched_ {};                                   // the folder of keys
   Clock::time_point look_again_ = Clock::time_point::max();  // max(): it is watched
   std::string problem_;                                      // why it cannot be watched

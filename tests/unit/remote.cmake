@@ -16,7 +16,7 @@ target_link_libraries(strangers_test PRIVATE causeway_host_headers GTest::gtest_
 add_test(NAME strangers_test COMMAND strangers_test)
 set_tests_properties(strangers_test PROPERTIES LABELS unit TIMEOUT 60)
 foreach(name remote_test remote_bounds_test remote_keys_test remote_return_test)
-  add_executable(${name} ${name}.cc daemon_fixture.cc)
+  add_executable(${name} ${name}.cc daemon_fixture.cc ${PROJECT_SOURCE_DIR}/host_backend/tls/addresses.cc)
   target_compile_definitions(${name} PRIVATE CAUSEWAYD_PATH="$<TARGET_FILE:causewayd>" CAUSEWAY_PATH="$<TARGET_FILE:causeway>"
     CAUSEWAY_TLS_PATH="$<TARGET_FILE:causeway-tls>" FAKE_WORKER_PATH="$<TARGET_FILE:daemon_test_worker>")
   target_link_libraries(${name} PRIVATE causeway_daemon causeway_command causeway_tls GTest::gtest_main)

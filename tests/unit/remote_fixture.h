@@ -16,6 +16,7 @@
 #include <sstream>
 
 #include "host_backend/command/command.h"
+#include "host_backend/tls/addresses.h"
 #include "ivshmem_ring/tls/tls_session.h"
 #include "tests/unit/daemon_fixture.h"
 
@@ -41,22 +42,12 @@ inline Outcome Shell(const std::string& command) {
 
 // An address in numbers, of IPv4 or IPv6, with a port.
 struct Place {
-  Place(const std::string& address, uint16_t port) {
-    auto& v4 = reinterpret_cast<sockaddr_in&>(storage);
-    auto& v6 = reinterpret_cast<sockaddr_in6&>(storage);
-    if (inet_pton(AF_INET, address.c_str(), &v4.sin_addr) == 1) {
-      v4.sin_family = AF_INET;
-      v4.sin_port = htons(port);
-    } else {
-      EXPECT_EQ(inet_pton(AF_INET6, address.c_str(), &v6.sin6_addr), 1) << address;
-      v6.sin6_family = AF_INET6;
-      v6.sin6_port = htons(port);
-      bytes = sizeof v6;
-    }
+  Place(const std::string& address, uint16_t port) : bytes(tls::SocketAddress(address, port, &storage)) {
+    EXPECT_NE(bytes, 0u) << address;
   }
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
   sockaddr_storage storage{};
-  socklen_t bytes = sizeof(sockaddr_in);
+  socklen_t bytes;
 };
 
 // The text by which causeway-tls names the near end of a connection over IPv4 in its log, with what follows it there.
