@@ -471,5 +471,42 @@ TEST(HandlesTest, NothingEndsUnderAUser) {
   EXPECT_EQ(table.deferred(), 0u);
 }
 
+// A module's number and a stream's name the same place of the table. One thread binds them in turns; no look-up of
+// the others may pair the number of one with the pointer of the other.
+TEST(HandlesTest, ALookUpBesideBindingsNeverFindsAnotherKindsPointer) {
+  constexpr uint32_t kBindings = 200000, kReaders = 3;
+  int module_object = 0, stream_object = 0, function_object = 0, kernel_object = 0;
+  const WireHandle module = MakeWireHandle(HandleKind::kModule, 1, 10);
+  const WireHandle stream = MakeWireHandle(HandleKind::kStream, 1, 10);
+  const WireHandle function = MakeWireHandle(HandleKind::kFunction, 1, 11);
+  HandleTable table;
+  std::atomic<bool> done{false};
+  std::atomic<uint64_t> found{0}, wrong{0};
+  const auto read = [&] {
+    while (!done.load(std::memory_order_relaxed)) {
+      const auto expect = [&](const void* value, const void* right) {
+        if (value != nullptr) (value == right ? found : wrong).fetch_add(1, std::memory_order_relaxed);
+      };
+      expect(table.Find(HandleKind::kModule, module), &module_object);
+      expect(table.Find(HandleKind::kStream, stream), &stream_object);
+      expect(table.Find(HandleKind::kKernel, function), &kernel_object);
+    }
+  };
+  std::vector<std::thread> readers;
+  for (uint32_t i = 0; i < kReaders; ++i) readers.emplace_back(read);
+  for (uint32_t i = 0; i < kBindings; ++i) {
+    table.BeginRequest();
+    table.Bind(HandleKind::kModule, module, &module_object);
+    table.Bind(HandleKind::kKernel, function, &kernel_object);
+    table.Bind(HandleKind::kStream, stream, &stream_object);
+    table.Bind(HandleKind::kFunction, function, &function_object);
+    table.EndRequest();
+  }
+  done.store(true);
+  for (std::thread& reader : readers) reader.join();
+  EXPECT_EQ(wrong.load(), 0u);
+  EXPECT_GT(found.load(), 0u);
+}
+
 }  // namespace
 }  // namespace causeway::host

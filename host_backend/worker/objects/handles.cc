@@ -289,9 +289,12 @@ bool HandleTable::BindLocked(HandleKind kind, WireHandle wire, void* value, Foun
   if (old != 0 && !Lose(old)) return false;
   // One of the same pointer may have ended without a word, with a capture that failed.
   if (HasRelatives(kind)) relatives_.Forget(value);
-  entry->value.store(value, std::memory_order_relaxed);
-  entry->kind.store(kind, std::memory_order_relaxed);
-  entry->wire.store(wire, std::memory_order_release);  // partner: Find
+  // The partner of all four is Find: who reads the new pointer or kind sees the new count as well, and who has read
+  // the new count sees that the place has lost its number.
+  entry->bindings.store(entry->bindings.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  entry->value.store(value, std::memory_order_release);
+  entry->kind.store(kind, std::memory_order_release);
+  entry->wire.store(wire, std::memory_order_release);
   live_.fetch_add(1, std::memory_order_relaxed);
   reverse_[static_cast<size_t>(kind)][value] = wire;
   if (parent.wire != 0) {

@@ -110,10 +110,13 @@ class HandleTable {
   void* Find(HandleKind kind, WireHandle wire) const {
     if (WireKind(wire) != NumberKind(kind)) return nullptr;
     const Entry* entry = At(WireIndex(wire));
-    if (entry == nullptr || entry->wire.load(std::memory_order_acquire) != wire)
-      return nullptr;  // partner: Bind
-    if (kind == HandleKind::kKernel && entry->kind.load(std::memory_order_relaxed) != kind) return nullptr;
-    return entry->value.load(std::memory_order_relaxed);
+    if (entry == nullptr) return nullptr;
+    const uint32_t bindings =
+        entry->bindings.load(std::memory_order_acquire);  // partner of all these: BindLocked
+    if (entry->wire.load(std::memory_order_acquire) != wire) return nullptr;
+    void* const value = entry->value.load(std::memory_order_acquire);
+    if (kind == HandleKind::kKernel && entry->kind.load(std::memory_order_acquire) != kind) return nullptr;
+    return entry->bindings.load(std::memory_order_relaxed) == bindings ? value : nullptr;
   }
   // A kernel (kKernel) is found as a function as well. The calling thread's request uses the object from
   // here. False if the number is out of range, of another kind or of an object that is just ending, or if the
@@ -197,9 +200,13 @@ class HandleTable {
   std::function<CUresult(std::span<const Ended>, const Call&)> make_call;
 
  private:
+  // Numbers of different kinds share the places of the table, and a guest may bind the number of one object, or
+  // another of its place, while another of its threads looks it up. So a look-up that has met a binding in between
+  // finds nothing: it could have read the number of one object and the pointer of another, of another type.
   struct Entry {
     std::atomic<WireHandle> wire{0};
     std::atomic<void*> value{nullptr};
+    std::atomic<uint32_t> bindings{0};  // one more before each change of the pointer and the kind
     std::atomic<HandleKind> kind{HandleKind::kNone};  // as it was bound: a kernel is no function
     // Guarded by mutex_: which object is just being ended here, which is spent.
     WireHandle ending = 0, spent = 0;
