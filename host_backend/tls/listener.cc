@@ -256,9 +256,9 @@ std::string Listener::WhyNot(const std::string& id) const {
   return {};
 }
 
-size_t Listener::Unproved(const std::string& address) const {
+size_t Listener::Unproved(const std::string& network) const {
   return size_t(std::count_if(connections_.begin(), connections_.end(), [&](const Connection& connection) {
-    return !connection.dialogue.proved() && (address.empty() || connection.address == address);
+    return !connection.dialogue.proved() && (network.empty() || connection.network == network);
   }));
 }
 
@@ -392,11 +392,9 @@ void Listener::OnAccept(int listener) {
     socklen_t length = sizeof address;
     UniqueFd socket(accept4(listener, reinterpret_cast<sockaddr*>(&address), &length, SOCK_CLOEXEC));
     if (!socket) return;
-    Arrival arrival{.socket = std::move(socket),
-                    .address = AddressText(address, false),
-                    .network = NetworkOf(address),
-                    .peer = AddressText(address, true)};
-    if (MayWait(arrival.address)) {
+    Arrival arrival{
+        .socket = std::move(socket), .network = NetworkOf(address), .peer = AddressText(address, true)};
+    if (MayWait(arrival.network)) {
       arrival.until = Clock::now() + kWaitLimit;
       waiting_.push_back(std::move(arrival));
     } else {
@@ -405,23 +403,23 @@ void Listener::OnAccept(int listener) {
   }
 }
 
-bool Listener::MayWait(const std::string& address) const {
+bool Listener::MayWait(const std::string& network) const {
   const bool has_descriptors = most_connections_ == kMaxConnections;
-  if (!has_descriptors || Unproved(address) < kMaxOfAddress || waiting_.size() >= kMaxWaiting) return false;
+  if (!has_descriptors || Unproved(network) < kMaxOfNetwork || waiting_.size() >= kMaxWaiting) return false;
   const auto of_it = std::count_if(waiting_.begin(), waiting_.end(),
-                                   [&](const Arrival& arrival) { return arrival.address == address; });
-  return size_t(of_it) < kMaxWaitingOfAddress;
+                                   [&](const Arrival& arrival) { return arrival.network == network; });
+  return size_t(of_it) < kMaxWaitingOfNetwork;
 }
 
-// The connections are looked at in the order in which they came. Once an address is found full, its others are passed over.
+// The connections are looked at in the order in which they came. Once a network is found full, its others are passed over.
 void Listener::LookAtWaiting() {
   std::set<std::string> full;
   for (auto next = waiting_.begin(); next != waiting_.end();) {
     const auto arrival = next++;
     const bool is_late = arrival->until <= Clock::now();
-    if (!is_late && full.contains(arrival->address)) continue;
-    if (!is_late && Unproved(arrival->address) >= kMaxOfAddress) {
-      full.insert(arrival->address);
+    if (!is_late && full.contains(arrival->network)) continue;
+    if (!is_late && Unproved(arrival->network) >= kMaxOfNetwork) {
+      full.insert(arrival->network);
       continue;
     }
     Arrival due = std::move(*arrival);
@@ -432,12 +430,12 @@ void Listener::LookAtWaiting() {
 
 void Listener::Admit(Arrival arrival) {
   const bool is_full = connections_.size() >= most_connections_;
-  if (is_full || Unproved(arrival.address) >= kMaxOfAddress)
+  if (is_full || Unproved(arrival.network) >= kMaxOfNetwork)
     return log_.Write(LogLevel::kWarning,
                       arrival.peer + ": refused: " +
                           (is_full ? std::to_string(most_connections_) + " connections are open"
-                                   : std::to_string(kMaxOfAddress) +
-                                         " connections of its address are in their handshakes"));
+                                   : std::to_string(kMaxOfNetwork) + " connections of " + arrival.network +
+                                         " are in their handshakes"));
   if (!strangers_.Admit(arrival.network, Clock::now()))
     return log_.Write(LogLevel::kWarning, arrival.peer + ": refused: too many connections of " +
                                               arrival.network + ", or of all strangers, have proved no key");
@@ -460,7 +458,6 @@ void Listener::Begin(Arrival arrival) {
   if (connection.pid == 0) ExecConnection(arrival.socket.get(), theirs.get(), self);
   if (connection.pid < 0) return refuse();
   connection.socket = std::move(arrival.socket);
-  connection.address = std::move(arrival.address);
   connection.network = std::move(arrival.network);
   connection.peer = std::move(arrival.peer);
   connection.end = Clock::now() + kHandshakeLimit;

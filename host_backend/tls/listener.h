@@ -4,8 +4,8 @@
 // knows which keys are good, gives a connection's process the secret of the one key that its peer named, and ends the processes
 // whose key is good no more. One thread.
 //
-// What peers that have proved nothing can make it spend is bounded: kMaxHandshakes processes at once, of which one address has
-// kMaxOfAddress; kHandshakeLimit of time; 64 MiB of memory and 16 KiB of received bytes in each; how often they connect (strangers.h); and twenty
+// What peers that have proved nothing can make it spend is bounded: kMaxHandshakes processes at once, of which one network (NetworkOf) has
+// kMaxOfNetwork; kHandshakeLimit of time; 64 MiB of memory and 16 KiB of received bytes in each; how often they connect (strangers.h); and twenty
 // lines of the log a second.
 #pragma once
 #include <netinet/in.h>
@@ -28,10 +28,10 @@
 namespace causeway::tls {
 
 inline constexpr size_t kMaxHandshakes = 64;
-inline constexpr size_t kMaxOfAddress = 16;
-// A connection whose address has kMaxOfAddress handshakes waits for its turn, up to kWaitLimit and without a process, because the processes of
+inline constexpr size_t kMaxOfNetwork = 16;
+// A connection whose network has kMaxOfNetwork handshakes waits for its turn, up to kWaitLimit and without a process, because the processes of
 // a job connect at once. None waits where this process may have too few descriptors for kMaxConnections.
-inline constexpr size_t kMaxWaiting = 256, kMaxWaitingOfAddress = 128;
+inline constexpr size_t kMaxWaiting = 256, kMaxWaitingOfNetwork = 128;
 inline constexpr std::chrono::seconds kWaitLimit{3};
 // Those that have proved their key, too. Fewer where this process may have fewer descriptors.
 inline constexpr size_t kMaxConnections = 1024;
@@ -53,9 +53,8 @@ class Listener {
     pid_t pid = 0;
     UniqueFd control;     // to its process
     UniqueFd socket;      // the peer's, to end the connection whoever else has it
-    std::string address;  // without the port
-    std::string network;  // as Strangers counts it
-    std::string peer;     // with it
+    std::string network;  // by which handshakes and strangers are counted: NetworkOf
+    std::string peer;     // its address and port, for the log
     // When its process is ended: at the end of the handshake's time, or soon after a refusal or the key's end. max(): it has a session.
     Clock::time_point end{};
     bool key_ended = false;  // and the log says so
@@ -66,7 +65,7 @@ class Listener {
   // A connection that was accepted and has no process yet: it waits for its turn, or begins.
   struct Arrival {
     UniqueFd socket;
-    std::string address, network, peer;  // as in Connection
+    std::string network, peer;  // as in Connection
     Clock::time_point until{};
   };
 
@@ -84,9 +83,9 @@ class Listener {
   int WaitMs() const;
   void Wait();
   void OnAccept(int listener);
-  // Whether it may wait, since its address has as many handshakes as one may have.
-  bool MayWait(const std::string& address) const;
-  // Begins the waiting connections whose address has room for a handshake, and refuses those that have waited for kWaitLimit.
+  // Whether it may wait, since its network has as many handshakes as one may have.
+  bool MayWait(const std::string& network) const;
+  // Begins the waiting connections whose network has room for a handshake, and refuses those that have waited for kWaitLimit.
   void LookAtWaiting();
   // Refuses it or begins it.
   void Admit(Arrival arrival);
@@ -104,7 +103,7 @@ class Listener {
   // Empty, or why the key is not good, in words that follow its name.
   std::string WhyNot(const std::string& id) const;
   std::string NameOf(const std::string& id) const;
-  size_t Unproved(const std::string& address) const;
+  size_t Unproved(const std::string& network) const;
 
   const daemon::Config& config_;
   std::vector<UniqueFd> listeners_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What peers that have proved no key can take of a host: each bound of causeway-tls that docs/limits.md names, reached and held.
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/un.h>
@@ -40,7 +41,7 @@ class RemoteBoundsTest : public RemoteTest {
   std::vector<UniqueFd> FillHandshakes() const {
     std::vector<UniqueFd> peers;
     for (size_t i = 0; i < tls::kMaxHandshakes; ++i)
-      peers.push_back(Dial("127.0.0." + std::to_string(2 + i / tls::kMaxOfAddress)));
+      peers.push_back(Dial("127.0.0." + std::to_string(2 + i / tls::kMaxOfNetwork)));
     EXPECT_TRUE(WaitFor([&] { return Processes() == tls::kMaxHandshakes; }));
     return peers;
   }
@@ -222,6 +223,43 @@ TEST_F(RemoteBoundsTest, AShellsDescriptorsAreEnough) {
   ASSERT_EQ(prlimit(tls_, RLIMIT_NOFILE, nullptr, &found), 0);
   EXPECT_EQ(found.rlim_cur, kNeeded);
   EXPECT_EQ(TlsLog().find("connections can be open at once"), std::string::npos);
+}
+
+// What this process starts from here on has a network of its own, and it itself until this goes.
+class OwnNetwork {
+ public:
+  OwnNetwork() : home_(open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC)) {
+    is_there_ = home_.get() >= 0 && unshare(CLONE_NEWNET) == 0;
+  }
+  ~OwnNetwork() {
+    if (is_there_ && setns(home_.get(), CLONE_NEWNET) != 0) abort();
+  }
+  OwnNetwork(const OwnNetwork&) = delete;
+  OwnNetwork& operator=(const OwnNetwork&) = delete;
+  bool is_there() const { return is_there_; }
+
+ private:
+  UniqueFd home_;
+  bool is_there_ = false;
+};
+
+// Whoever has one address of a network of IPv6 has all of them, and no more handshakes for that.
+TEST_F(RemoteBoundsTest, AllAddressesOfANetworkOfIpV6HaveItsHandshakesTogether) {
+  constexpr size_t kPeers = 40;
+  static_assert(kPeers > tls::kMaxOfNetwork && kPeers < tls::kMaxHandshakes);
+  const OwnNetwork network;
+  if (!network.is_there()) GTEST_SKIP() << "no network namespace can be made here";
+  std::string commands = "ip link set lo up";
+  for (size_t i = 1; i <= kPeers; ++i)
+    commands += " && ip -6 addr add 2001:db8:7::" + std::to_string(i) + "/128 dev lo nodad";
+  if (Shell(commands).status != 0) GTEST_SKIP() << "the loopback interface gets no addresses of IPv6 here";
+  const Key key = MakeKey("one");
+  Start("[::]:0");
+  std::vector<UniqueFd> silent;
+  for (size_t i = 1; i <= kPeers; ++i) silent.push_back(Dial("2001:db8:7::" + std::to_string(i), "::1"));
+  EXPECT_TRUE(WaitForLog("refused: 16 connections of [2001:db8:7::]/64 are in their handshakes"));
+  EXPECT_LE(Processes(), tls::kMaxOfNetwork);
+  EXPECT_TRUE(Guest(Dial("::1", "::1"), key).accepted());
 }
 
 }  // namespace

@@ -237,7 +237,7 @@ TEST_F(RemoteTest, SilentPeersAreBoundedAndEnd) {
   Start();
   std::vector<UniqueFd> silent;
   for (int i = 0; i < 40; ++i) silent.push_back(Dial("127.0.0.2"));
-  EXPECT_TRUE(WaitForLog("refused: 16 connections of its address are in their handshakes"));
+  EXPECT_TRUE(WaitForLog("refused: 16 connections of 127.0.0.2 are in their handshakes"));
   EXPECT_LE(Processes(), 16u);
   Guest guest(Dial(), key);
   ASSERT_TRUE(guest.accepted());
