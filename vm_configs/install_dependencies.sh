@@ -20,7 +20,7 @@ packages() {
   printf '%s\n' g++ make cmake ninja-build ccache git clang clang-format libclang-rt-dev \
     universal-ctags python3 python3-pip ca-certificates \
     libspdlog-dev libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libzstd-dev liblz4-dev libseccomp-dev libssl-dev \
-    libgtest-dev libbenchmark-dev mmdebstrap libvirt-dev libpugixml-dev libvirt-daemon libvirt-daemon-driver-qemu \
+    libgtest-dev libbenchmark-dev liburing-dev pkgconf mmdebstrap libvirt-dev libpugixml-dev libvirt-daemon libvirt-daemon-driver-qemu \
     qemu-system-x86 qemu-utils ovmf busybox-static cpio kmod zstd systemd libvirt-clients libxml2-utils man-db mandoc \
     prometheus-cpp-dev prometheus podman crun uidmap slirp4netns fuse-overlayfs python3-jsonschema
   case "$1" in

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import unittest
 
-import crowded
+import sides
 
 HERE = pathlib.Path(__file__).resolve().parent
 LIMIT_S = 100
@@ -46,8 +46,8 @@ class Crowded(unittest.TestCase):
             self.assertGreater(results[0][side]["steps_per_s"], 0, results)
 
     def test_an_interval_needs_rounds(self):
-        self.assertEqual(crowded.interval_cell([1.0] * (crowded.LEAST_ROUNDS - 1)), "")
-        self.assertEqual(crowded.interval_cell([1.0] * crowded.LEAST_ROUNDS), "1.000 to 1.000")
+        self.assertEqual(sides.interval_cell([1.0] * (sides.LEAST_ROUNDS - 1)), "")
+        self.assertEqual(sides.interval_cell([1.0] * sides.LEAST_ROUNDS), "1.000 to 1.000")
 
 
 if __name__ == "__main__":

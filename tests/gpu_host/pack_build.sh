@@ -30,7 +30,7 @@ if [ -e "$build/host_backend/causeway-exporter" ]; then
   mkdir "$work/build/exporter_libraries"
   ldd "$build/host_backend/causeway-exporter" | awk '/prometheus|civetweb/ { print $3 }' | xargs -r cp -L -t "$work/build/exporter_libraries"
 fi
-for file in bench/startup bench/crowded_load differential/differential answers/answers; do
+for file in bench/startup bench/crowded_load bench/managed_load bench/payload_bench differential/differential answers/answers; do
   if [ -e "$build/tests/$file" ]; then install -D "$build/tests/$file" "$work/build/tests/$file"; fi
 done
 find "$work/build" -type f -perm -u+x -exec strip --strip-unneeded {} + 2> /dev/null || true

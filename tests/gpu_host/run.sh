@@ -30,6 +30,9 @@
 #               crowded    processes that share a few processors, natively and through Causeway (tests/bench/crowded.py): launches that are waited for,
 #                          steps of many launches and, where PyTorch is there, training; by processor sets, and by cpu.max where the cpu controller
 #                          can be had (as root); alone, only where it is named: crowded.txt has the tables; --only picks rows and kinds, as 4:4 torch
+#               managed    managed memory that both processors use, natively and through Causeway (tests/bench/managed.py): prefetched back and forth, in
+#                          turns, sparsely, by kernels alone, with advice; alone, only where it is named: managed.txt has the table; --only picks
+#                          modes, as turns or kernel:1G
 #               sharing    `causeway bench --sharing`: several users on one GPU natively, by MPS and through Causeway; as root, alone, only
 #                          where it is named: sharing.md, sharing.json (which adds up faults and deaths over runs), two pictures
 #               upkeep     PyTorch trains while causewayd is upgraded, restarted and killed (tests/upgrade/training.py), and `causeway top`,
@@ -38,7 +41,7 @@
 #               looks at what differs)    --seed N  of the attackers, or of the first random call
 #   --limit S   ends every part so that the whole takes at most S seconds (default 580)
 #   --jobs N    programs of the conformance suite, or framework scripts, at a time (default: half of the processors)
-#   --only      scripts of `frameworks`, programs of `driver`, rows of `sharing`, or rows and kinds of `crowded`, instead of all
+#   --only      scripts of `frameworks`, programs of `driver`, rows of `sharing`, rows and kinds of `crowded`, or modes of `managed`, instead of all
 #   --few-files writes only summary.txt, results.md, driver_summary.txt and results.tar.gz
 # Writes OUTPUT_DIR/summary.txt (one line for each part), driver_summary.txt (what the conformance suite found), results.md
 # (all tables), results.tar.gz (everything), and a folder for each part; all of it every ten seconds, so whoever kills this
@@ -71,7 +74,7 @@ pack=${places[2]:-}
 all=programs,libraries,tcp,driver,frameworks,nvml,hostile,vm,vm-frameworks,bench
 parts=${parts:-$all}
 all+=,hostile_beside
-all+=,frameworks-tls,sandbox,differential,answers,bursts,crowded,sharing,upkeep
+all+=,frameworks-tls,sandbox,differential,answers,bursts,crowded,managed,sharing,upkeep
 for part in ${parts//,/ }; do
   [[ ",$all," == *,$part,* ]] || { echo "run.sh: unknown part $part" >&2; exit 2; }
 done
@@ -260,6 +263,24 @@ part_crowded() {
   return "$status"
 }
 
+# The software GPU interprets kernels, which therefore touch one place of each page, and no row of a gibibyte.
+part_managed() {
+  local word modes=() status
+  [ -x "$build/tests/bench/managed_load" ] || { echo "this build has no tests/bench/managed_load"; return 77; }
+  for word in "${only[@]}"; do
+    case "$word" in prefetch* | turns* | sparse* | kernel* | advise*) modes+=("$word") ;; esac
+  done
+  [ -z "${CAUSEWAY_TEST_DRIVER:-}" ] || [ ${#modes[@]} -gt 0 ] || modes=(prefetch turns sparse kernel:64M advise)
+  timeout -k 5 "$(left)" python3 "$here/../bench/managed.py" "$build" "$build/tests/bench/managed_load" \
+    ${modes[@]:+--modes "$(IFS=,; echo "${modes[*]}")"} --limit "$(($(left) * 3 / 4))" --json "$1/managed.json" \
+    ${CAUSEWAY_TEST_DRIVER:+--driver "$CAUSEWAY_TEST_DRIVER" --step 4096} > "$1/managed.txt" 2> "$1/stderr.txt"
+  status=$?
+  cat "$1/managed.txt" "$1/stderr.txt"
+  cp "$1/managed.txt" "$1/managed.md"
+  cp "$1/managed.txt" "$final"
+  return "$status"
+}
+
 part_sharing() {
   local status rows
   rows=$(IFS=,; echo "${only[*]}")
@@ -327,6 +348,7 @@ part differential
 part answers
 part bursts
 part crowded
+part managed
 part sharing
 part upkeep
 kill "$publisher"
