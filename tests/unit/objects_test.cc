@@ -324,5 +324,97 @@ TEST_F(ObjectsTest, ACaptureBeginsWhileNoOtherDoes) {
   other.join();
 }
 
+// A graph with a node that has a graph of its own, and no capture yet.
+class NestedGraphTest : public ObjectsTest {
+ protected:
+  static constexpr WireHandle kOuter = MakeWireHandle(HandleKind::kGraph, 1, 10);
+  static constexpr WireHandle kNode = MakeWireHandle(HandleKind::kGraphNode, 1, 11);
+  static constexpr WireHandle kInner = MakeWireHandle(HandleKind::kGraph, 1, 12);
+  static inline const auto kTheOuter = reinterpret_cast<CUgraph>(0x80);
+  static inline const auto kTheNode = reinterpret_cast<CUgraphNode>(0x90);
+  static inline const auto kTheInner = reinterpret_cast<CUgraph>(0xa0);
+
+  void SetUp() override {
+    ObjectsTest::SetUp();
+    TheCaptures().Take(kTheStream);
+    Request(0, [&] {
+      objects_.Bind(HandleKind::kGraph, kOuter, kTheOuter, out_);
+      objects_.BindOrKnownTo({kOuter, kTheOuter}, HandleKind::kGraphNode, kNode, kTheNode, out_);
+      objects_.BindOrKnownTo({kNode, kTheNode}, HandleKind::kGraph, kInner, kTheInner, out_);
+      return out_.error();
+    });
+  }
+  CUresult EndTheCapture(CUresult result = CUDA_SUCCESS) {
+    return Request(kContext, [&, result] {
+      objects_.NameCapture();
+      const CUresult prepared = objects_.Prepare();
+      const auto call = [result] { return result; };
+      return prepared != CUDA_SUCCESS ? prepared : objects_.EndCapture(kTheStream, 0, call);
+    });
+  }
+  // Counts the driver's calls that end something.
+  HandleTable::Call Counted() {
+    return [this] { return ++ends_, CUDA_SUCCESS; };
+  }
+
+  std::atomic<int> ends_{0};
+};
+
+TEST_F(NestedGraphTest, AGraphEndsAfterACaptureIntoItThatBeganMeanwhile) {
+  const auto begin = [&] {
+    std::thread([&] { EXPECT_EQ(End(HandleKind::kGraph, kOuter, Counted()), CUDA_SUCCESS); }).join();
+    TheCaptures().Begin(kTheStream, {kTheOuter, true});
+  };
+  EXPECT_EQ(Use(HandleKind::kGraph, kOuter, begin, Op::cuStreamBeginCaptureToGraph), CUDA_SUCCESS);
+  EXPECT_EQ(ends_, 0) << "the stream captures into it";
+  EXPECT_EQ(EndTheCapture(), CUDA_SUCCESS);
+  EXPECT_EQ(ends_, 1);
+}
+
+TEST_F(NestedGraphTest, WhatIsAboveAGraphEndsAfterACaptureIntoIt) {
+  const std::pair<HandleKind, WireHandle> above[] = {{HandleKind::kGraphNode, kNode},
+                                                     {HandleKind::kGraph, kOuter}};
+  for (const auto& [kind, wire] : above) {
+    TheCaptures().Begin(kTheStream, {kTheInner, true});
+    EXPECT_EQ(End(kind, wire, Counted()), CUDA_SUCCESS);
+    EXPECT_EQ(ends_, 0);
+    EXPECT_EQ(EndTheCapture(), CUDA_SUCCESS);
+    EXPECT_EQ(ends_.exchange(0), 1);
+    SetUp();
+  }
+}
+
+TEST_F(NestedGraphTest, AGraphWaitsForWhatWaitsForACaptureInIt) {
+  TheCaptures().Begin(kTheStream, {kTheInner, true});
+  EXPECT_EQ(End(HandleKind::kGraphNode, kNode, Counted()), CUDA_SUCCESS);
+  EXPECT_EQ(End(HandleKind::kGraph, kOuter, Counted()), CUDA_SUCCESS);
+  EXPECT_EQ(ends_, 0);
+  EXPECT_EQ(EndTheCapture(), CUDA_SUCCESS);
+  EXPECT_EQ(ends_, 2) << "the node, and then its graph";
+}
+
+TEST_F(NestedGraphTest, AGraphEndsWhileAnotherIsCapturedInto) {
+  const auto other = reinterpret_cast<CUstream>(0xb0);
+  TheCaptures().Begin(other, {kTheGraph, true});
+  TheCaptures().Begin(kTheStream, {kTheInner, true});
+  EXPECT_EQ(End(HandleKind::kGraph, kOuter, Counted()), CUDA_SUCCESS);
+  EXPECT_EQ(ends_, 0);
+  EXPECT_EQ(EndTheCapture(), CUDA_SUCCESS);
+  EXPECT_EQ(ends_, 1) << "the other capture is none of its concern";
+  TheCaptures().Take(other);
+}
+
+TEST_F(NestedGraphTest, AGraphEndsAfterTheStreamThatCapturesIntoIt) {
+  TheCaptures().Begin(kTheStream, {kTheInner, true});
+  const auto destroy = [&] {
+    std::thread([&] { EXPECT_EQ(End(HandleKind::kGraph, kOuter, Counted()), CUDA_SUCCESS); }).join();
+    EXPECT_EQ(ends_, 0) << "the driver is just ending the stream";
+    return CUDA_SUCCESS;
+  };
+  EXPECT_EQ(End(HandleKind::kStream, kStream, destroy), CUDA_SUCCESS);
+  EXPECT_FALSE(Captures::Any());
+  EXPECT_EQ(ends_, 1);
+}
+
 }  // namespace
 }  // namespace causeway::host

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/worker/driver/capture.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "host_backend/worker/driver/guard.h"
@@ -34,6 +35,21 @@ bool Captures::Has(CUgraph graph) const {
     if (capture.graph == graph) return true;
   }
   return false;
+}
+
+bool Captures::IsInto(CUgraph graph) const {
+  if (!Any()) return false;
+  const std::lock_guard lock(mutex_);
+  return std::any_of(captures_.begin(), captures_.end(), [graph](const auto& entry) {
+    return entry.second.graph == graph && entry.second.into_existing;
+  });
+}
+
+std::optional<Captures::Capture> Captures::Of(CUstream stream) const {
+  if (!Any()) return {};
+  const std::lock_guard lock(mutex_);
+  const auto found = captures_.find(stream);
+  return found != captures_.end() ? std::optional(found->second) : std::nullopt;
 }
 
 std::optional<Captures::Capture> Captures::Take(CUstream stream) {

@@ -36,6 +36,10 @@ class Captures {
   // The stream for whose capture the driver made the graph; null: it was not made for a present one.
   CUstream StreamOf(CUgraph graph) const;
   bool Has(CUgraph graph) const;
+  // Whether a stream captures into the graph, which was there before.
+  bool IsInto(CUgraph graph) const;
+  // What is known of the stream's capture; nothing: it does not capture.
+  std::optional<Capture> Of(CUstream stream) const;
   // To be called when the capture has ended. Returns what was known; nothing: the stream did not capture.
   std::optional<Capture> Take(CUstream stream);
   // To be called before a call that may end the graph: the driver may give another one the same pointer, so

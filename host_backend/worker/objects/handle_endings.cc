@@ -215,8 +215,16 @@ HandleTable::Look HandleTable::LookAt(Ending& ending, const Record* but) {
     if (other->is_running || !other->is_deferred) return Look::kUsed;
     if (const Look look = LookAtUsers(other->unusable, but); look != Look::kReady) return look;
   }
-  if (IsHeld(ending)) return Look::kHeld;
+  if (IsHeld(ending) || HoldsWithin(ending)) return Look::kHeld;
   return TakeExclusive(ending) ? Look::kReady : Look::kUsed;
+}
+
+// Whether an end of something in it, which would be made along with this one, was left over and must still wait.
+bool HandleTable::HoldsWithin(const Ending& ending) const {
+  if (ending.kind == HandleKind::kContext || ending.kind == HandleKind::kGreenContext) return false;
+  const auto holds = [&](const EndingRef& other) { return IsWithin(*other, ending) && IsHeld(*other); };
+  return std::any_of(endings_.begin(), endings_.end(), holds) ||
+         std::any_of(held_.begin(), held_.end(), holds);
 }
 
 // What was left to a last user in there ends with the whole.

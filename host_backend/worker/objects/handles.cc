@@ -186,13 +186,17 @@ void HandleTable::ForgetHolder(WireHandle holder) {
     if (held->second.empty()) holders_.erase(held);
   }
   holds_.erase(found);
-  // What is not held any more is looked at when this thread's request ends.
+  RetryHeld();
+}
+
+// What is not held any more is looked at when this thread's request ends, and so is what another thread is just about to leave over.
+void HandleTable::RetryHeld() {
+  Mine().is_awaited.store(1);
   const auto free = std::stable_partition(held_.begin(), held_.end(),
                                           [this](const EndingRef& ending) { return IsHeld(*ending); });
   if (free == held_.end()) return;
   endings_.insert(endings_.end(), free, held_.end());
   held_.erase(free, held_.end());
-  Mine().is_awaited.store(1);
 }
 
 // Of what has ended.
@@ -206,10 +210,28 @@ void HandleTable::ForgetCapturing() {
   ForgetHolder(kCapturing);
 }
 
-// By another than what ends with it.
+void HandleTable::NoteCaptureEnd() {
+  Mine();
+  const std::lock_guard lock(mutex_);
+  RetryHeld();
+}
+
+// A request that begins such a capture uses the graph until the books know of the capture. So when no request uses the
+// graph any more, they do.
+bool HandleTable::IsCapturedInto(const Ending& ending) const {
+  if (is_captured_into == nullptr || is_capturing == nullptr || !is_capturing()) return false;
+  const auto is_it = [this](const Lost& each) {
+    return each.kind == HandleKind::kGraph && is_captured_into(each.value);
+  };
+  return std::any_of(ending.ended.begin(), ending.ended.end(), is_it) ||
+         std::any_of(ending.lost.begin(), ending.lost.end(), is_it);
+}
+
+// By another than what ends with it, or by a capture.
 bool HandleTable::IsHeld(const Ending& ending) const {
-  if (holders_.empty() || ending.kind == HandleKind::kContext || ending.kind == HandleKind::kGreenContext)
-    return false;
+  if (ending.kind == HandleKind::kContext || ending.kind == HandleKind::kGreenContext) return false;
+  if (IsCapturedInto(ending)) return true;
+  if (holders_.empty()) return false;
   const auto is_within = [&](WireHandle holder) {
     return std::binary_search(ending.wires.begin(), ending.wires.end(), holder) ||
            std::find(ending.holders.begin(), ending.holders.end(), holder) != ending.holders.end();

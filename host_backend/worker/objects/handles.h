@@ -161,6 +161,8 @@ class HandleTable {
   void HoldUsed(std::span<const WireHandle> holders);
   // Nothing is captured any more.
   void ForgetCapturing();
+  // A capture has ended: ends that waited for it are looked at when the calling thread's request ends.
+  void NoteCaptureEnd();
   static constexpr WireHandle kCapturing = ~WireHandle{0};
 
   // ---- ends
@@ -190,6 +192,9 @@ class HandleTable {
   std::function<void(WireHandle)> end_exclusive;
   // Whether anything is captured: exclusive ends then take all captures as well (kCapturing).
   std::function<bool()> is_capturing;
+  // Whether a stream captures into the graph. Neither the graph nor anything that it lies in ends before that capture has.
+  // Asked with the table's lock held.
+  std::function<bool(const void*)> is_captured_into;
   // Streams, graphs and memory pools, which other books than this table know by their pointers.
   struct Ended {
     HandleKind kind;
@@ -315,7 +320,7 @@ class HandleTable {
     kAgain,  // users were marked: they may have gone before they saw it
     kSoon,   // nobody but the worker itself uses it (OwnUse)
     kUsed,   // one that is marked looks when it goes, or the end of something in it does
-    kHeld    // by what remembers it, and no more
+    kHeld    // by what remembers it or captures into it, and no more
   };
   // These want mutex_.
   bool BindLocked(HandleKind kind, WireHandle wire, void* value, Found parent);
@@ -323,6 +328,9 @@ class HandleTable {
   bool Lose(WireHandle wire);
   std::vector<WireHandle> Family(WireHandle wire) const;
   bool IsHeld(const Ending& ending) const;
+  bool IsCapturedInto(const Ending& ending) const;
+  bool HoldsWithin(const Ending& ending) const;
+  void RetryHeld();
   WireHandle RenameHolder(std::vector<WireHandle> numbers);
   void MoveHolders(Ending& ending);
   void ForgetHolder(WireHandle holder);
@@ -370,7 +378,8 @@ class HandleTable {
   std::condition_variable ended_;
   std::unique_ptr<Record> records_;
   std::vector<EndingRef> endings_;  // running, or left to users
-  std::vector<EndingRef> held_;     // left to the ends of what remembers them; no request looks at these
+  // Left to the ends of what remembers them, or of captures; no request looks at these.
+  std::vector<EndingRef> held_;
   std::unordered_map<WireHandle, WireHandle> parents_;
   std::unordered_map<WireHandle, std::unordered_set<WireHandle>> children_;
   Relatives relatives_;

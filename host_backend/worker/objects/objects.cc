@@ -163,6 +163,9 @@ Objects::Objects() {
   };
   handles_.end_exclusive = [this](WireHandle wire) { exclusive_.Return({&wire, 1}); };
   handles_.is_capturing = [] { return Captures::Any(); };
+  handles_.is_captured_into = [](const void* graph) {
+    return TheCaptures().IsInto(static_cast<CUgraph>(const_cast<void*>(graph)));
+  };
 }
 
 [[gnu::hot]] CUresult Objects::SetCaller(CUcontext context, CUstreamCaptureMode mode) const {
@@ -249,7 +252,13 @@ void Objects::Remember() {
   add(named.reference);
   if (Captures::Any() || named.ends_capture) add(HandleTable::kCapturing);
   handles_.HoldUsed({holders, count});
-  if (named.ends_capture && !Captures::Any()) handles_.ForgetCapturing();
+  if (named.ends_capture) NoteCaptureEnd();
+}
+
+// What was remembered for captures, and what waited for one.
+void Objects::NoteCaptureEnd() {
+  if (!Captures::Any()) handles_.ForgetCapturing();
+  handles_.NoteCaptureEnd();
 }
 
 void Objects::NameCapture() {
@@ -277,8 +286,13 @@ CUresult Objects::EndCapture(CUstream stream, WireHandle captured, const HandleT
   CUgraph graph = TheCaptures().GraphOf(stream);
   UserObjects::Held held;
   if (captured != 0) held = TheUserObjects().GraphEnds(graph);
-  const auto capture = TheCaptures().HideGraph(stream);
-  const CUresult result = handles_.CallThatMayEnd({captured, graph}, call, takes_graph);
+  std::optional<Captures::Capture> capture;
+  // From when nobody can end the graph by its number until then it must be known as captured.
+  const auto hidden = [&] {
+    capture = TheCaptures().HideGraph(stream);
+    return call();
+  };
+  const CUresult result = handles_.CallThatMayEnd({captured, graph}, hidden, takes_graph);
   if (!takes_graph(result)) TheUserObjects().GraphLives(graph, held);
   if (result == CUDA_SUCCESS || takes_graph(result)) {
     if (TheCaptures().Take(stream)) named.ends_capture = true;
@@ -395,7 +409,8 @@ CUresult Objects::End(HandleKind kind, WireHandle wire, const void* value, Handl
 
 // What the books of captures, user objects and pools know of these goes before the call, because the driver may
 // give their pointers again at once, and comes back if it refuses; but not what graphs hold of user objects, of
-// which those may know too little.
+// which those may know too little. A capture into a graph that was there before stays known until the call has ended it,
+// because so long the graph must not end; nobody binds the stream's pointer meanwhile.
 CUresult Objects::EndInBooks(std::span<const HandleTable::Ended> ended, const HandleTable::Call& call) {
   std::vector<std::pair<CUstream, Captures::Capture>> captures;
   std::vector<std::pair<CUgraph, UserObjects::Held>> graphs;
@@ -407,7 +422,10 @@ CUresult Objects::EndInBooks(std::span<const HandleTable::Ended> ended, const Ha
     }
     if (kind == HandleKind::kStream) {
       auto* stream = static_cast<CUstream>(value);
-      if (const auto capture = TheCaptures().Take(stream)) captures.emplace_back(stream, *capture);
+      if (const auto capture = TheCaptures().Of(stream)) {
+        captures.emplace_back(stream, *capture);
+        if (!capture->into_existing) TheCaptures().Take(stream);
+      }
     }
     if (kind == HandleKind::kMemoryPool) {
       const std::lock_guard lock(pools_mutex_);
@@ -422,13 +440,19 @@ CUresult Objects::EndInBooks(std::span<const HandleTable::Ended> ended, const Ha
     NoteContextChange();
     if (result == CUDA_SUCCESS && on_context_end) on_context_end(static_cast<CUcontext>(value));
   }
+  for (const auto& [stream, capture] : captures) {
+    if (result != CUDA_SUCCESS) {
+      TheCaptures().Begin(stream, capture);
+    } else {
+      TheCaptures().Take(stream);
+    }
+  }
   if (result != CUDA_SUCCESS) {
-    for (const auto& [stream, capture] : captures) TheCaptures().Begin(stream, capture);
     for (const auto& [graph, held] : graphs) TheUserObjects().GraphLives(graph, held);
     const std::lock_guard lock(pools_mutex_);
     made_pools_.insert(pools.begin(), pools.end());
   }
-  if (!captures.empty() && !Captures::Any()) handles_.ForgetCapturing();
+  if (!captures.empty()) NoteCaptureEnd();
   return result;
 }
 

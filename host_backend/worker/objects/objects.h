@@ -156,6 +156,7 @@ class Objects {
   Found OwnerOf(HandleKind kind) const;
   Found OwnerOfPart(Found part) const;
   void Remember();
+  void NoteCaptureEnd();
   CUresult EndInBooks(std::span<const HandleTable::Ended> ended, const HandleTable::Call& call);
 
   static constinit thread_local inline Whereabouts whereabouts_;
