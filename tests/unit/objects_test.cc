@@ -190,27 +190,74 @@ TEST_F(ObjectsTest, WhatAGraphHeldIsForgottenWithItsContext) {
   EXPECT_EQ(release(), CUDA_ERROR_INVALID_VALUE) << "a graph with the same pointer holds nothing";
 }
 
-TEST_F(ObjectsTest, AnEndedPoolsPointerMayBecomeTheDriversOwn) {
-  const auto make = [&](WireHandle wire) {
+// Pools that end, and the device's own, which does not.
+class PoolsTest : public ObjectsTest {
+ protected:
+  static void SetUpTestSuite() {
+    ObjectsTest::SetUpTestSuite();
+    Driver& driver = DriverToFill();
+    driver.cuDeviceGetCount = [](int* count) { return *count = 1, CUDA_SUCCESS; };
+    driver.cuDeviceGet = [](CUdevice* device, int ordinal) { return *device = ordinal, CUDA_SUCCESS; };
+    driver.cuDeviceGetDefaultMemPool = [](CUmemoryPool* pool, CUdevice) {
+      return *pool = default_pool, CUDA_SUCCESS;
+    };
+  }
+  void SetUp() override {
+    ObjectsTest::SetUp();
+    default_pool = reinterpret_cast<CUmemoryPool>(0x41);
     Request(0, [&] {
-      objects_.Bind(HandleKind::kMemoryPool, wire, kThePool, out_);
+      objects_.Bind(HandleKind::kMemoryPool, kPool, kThePool, out_);
       return CUDA_SUCCESS;
     });
-  };
-  const auto known = [&] {
+  }
+  // The number of the pool that the driver has named.
+  WireHandle NumberOf(CUmemoryPool pool, Op op = Op::cuDeviceGetMemPool) {
     WireHandle wire = 0;
-    Request(0, [&] {
-      wire = objects_.BindOrKnown(HandleKind::kMemoryPool, kFreshPool, kThePool, out_);
-      return CUDA_SUCCESS;
-    });
+    const auto name = [&] {
+      std::array<std::byte, 64> space{};
+      Writer out{space};
+      wire = objects_.BindOrKnown(HandleKind::kMemoryPool, kFreshPool, pool, out);
+      return out.error();
+    };
+    Request(0, name, op);
     return wire;
-  };
-  make(kPool);
-  EXPECT_EQ(known(), kPool);
+  }
+  static inline CUmemoryPool default_pool;
+};
+
+TEST_F(PoolsTest, AnEndedPoolsPointerMayBecomeTheDriversOwn) {
+  EXPECT_EQ(NumberOf(kThePool), kPool);
   EXPECT_EQ(End(HandleKind::kMemoryPool, kPool, Refuse), CUDA_ERROR_NOT_PERMITTED);
-  EXPECT_EQ(known(), kPool);
+  EXPECT_EQ(NumberOf(kThePool), kPool);
   EXPECT_EQ(End(HandleKind::kMemoryPool, kPool, Succeed), CUDA_SUCCESS);
-  EXPECT_EQ(known(), kFreshPool);
+  EXPECT_EQ(NumberOf(kThePool, Op::cuDeviceGetDefaultMemPool), kFreshPool);
+}
+
+// The driver named it before another thread ended it.
+TEST_F(PoolsTest, AnEndedPoolGetsNoOtherNumber) {
+  EXPECT_EQ(End(HandleKind::kMemoryPool, kPool, Succeed), CUDA_SUCCESS);
+  EXPECT_EQ(NumberOf(kThePool), 0u);
+}
+
+TEST_F(PoolsTest, APoolThatIsJustEndingGetsNoOtherNumber) {
+  std::thread other;
+  std::atomic<bool> begins{false};
+  const auto end = [&] {
+    other = std::thread([&] {
+      begins = true;
+      begins.notify_one();
+      EXPECT_EQ(NumberOf(kThePool), 0u);
+    });
+    begins.wait(false);
+    GiveWay();
+    return CUDA_SUCCESS;
+  };
+  EXPECT_EQ(End(HandleKind::kMemoryPool, kPool, end), CUDA_SUCCESS);
+  other.join();
+}
+
+TEST_F(PoolsTest, ADevicesOwnPoolGetsItsNumberWhoeverNamesIt) {
+  EXPECT_EQ(NumberOf(default_pool), kFreshPool);
 }
 
 // Another thread asks meanwhile for a graph that the driver has just made at the pointer of the one that ended

@@ -255,7 +255,7 @@ CUresult HandleTable::MakeCall(const Ending& ending, const Call& call) const {
         const auto found = reverse.find(each.value);
         const bool is_anothers = found != reverse.end() && found->second != each.wire;  // as in ForgetEnded
         if (!is_anothers && (each.kind == HandleKind::kStream || each.kind == HandleKind::kGraph ||
-                             each.kind == HandleKind::kMemoryPool || each.kind == HandleKind::kContext))
+                             each.kind == HandleKind::kContext))
           told.push_back({each.kind, each.value});
       }
     }

@@ -195,7 +195,7 @@ class HandleTable {
   // Whether a stream captures into the graph. Neither the graph nor anything that it lies in ends before that capture has.
   // Asked with the table's lock held.
   std::function<bool(const void*)> is_captured_into;
-  // Streams, graphs and memory pools, which other books than this table know by their pointers.
+  // Streams, graphs and contexts, which other books than this table know by their pointers.
   struct Ended {
     HandleKind kind;
     void* value;

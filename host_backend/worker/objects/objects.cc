@@ -142,6 +142,24 @@ bool IsUsedByOne(HandleKind kind) {
   return IsGraphPart(kind) || kind == HandleKind::kGraphExec || kind == HandleKind::kLink;
 }
 
+// Whether it is a pool of the driver's own, which never ends. Any other was made by the guest, and has had its number since then: where
+// it has none any more, it has ended or is about to. In the place of pools on the host the guest uses a device's.
+bool IsDefaultPool(const void* pool) {
+  const Driver& driver = TheDriver();
+  const auto op = static_cast<Op>(named.op);
+  if (op == Op::cuDeviceGetDefaultMemPool || op == Op::cuMemGetDefaultMemPool) return true;
+  int count = 0;
+  if (!Has(driver.cuDeviceGetDefaultMemPool) || driver.cuDeviceGetCount(&count) != CUDA_SUCCESS) return false;
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    CUdevice device = 0;
+    CUmemoryPool own = nullptr;
+    if (driver.cuDeviceGet(&device, ordinal) == CUDA_SUCCESS &&
+        driver.cuDeviceGetDefaultMemPool(&own, device) == CUDA_SUCCESS && own == pool)
+      return true;
+  }
+  return false;
+}
+
 // A message with two graphs adds the second to the first. NVIDIA's driver (580.159) crashes when the first is
 // the second or lies within it; a second that is a node's own it refuses as stated here.
 CUresult CheckNesting(const HandleTable& handles) {
@@ -253,12 +271,6 @@ void Objects::Remember() {
   if (Captures::Any() || named.ends_capture) add(HandleTable::kCapturing);
   handles_.HoldUsed({holders, count});
   if (named.ends_capture) NoteCaptureEnd();
-}
-
-// What was remembered for captures, and what waited for one.
-void Objects::NoteCaptureEnd() {
-  if (!Captures::Any()) handles_.ForgetCapturing();
-  handles_.NoteCaptureEnd();
 }
 
 void Objects::NameCapture() {
@@ -407,55 +419,6 @@ CUresult Objects::End(HandleKind kind, WireHandle wire, const void* value, Handl
   return handles_.EndObject(kind, wire, value, exclusive, std::move(in_context));
 }
 
-// What the books of captures, user objects and pools know of these goes before the call, because the driver may
-// give their pointers again at once, and comes back if it refuses; but not what graphs hold of user objects, of
-// which those may know too little. A capture into a graph that was there before stays known until the call has ended it,
-// because so long the graph must not end; nobody binds the stream's pointer meanwhile.
-CUresult Objects::EndInBooks(std::span<const HandleTable::Ended> ended, const HandleTable::Call& call) {
-  std::vector<std::pair<CUstream, Captures::Capture>> captures;
-  std::vector<std::pair<CUgraph, UserObjects::Held>> graphs;
-  std::vector<void*> pools;
-  for (const auto& [kind, value] : ended) {
-    if (kind == HandleKind::kGraph) {
-      auto* graph = static_cast<CUgraph>(value);
-      graphs.emplace_back(graph, TheUserObjects().GraphEnds(graph));
-    }
-    if (kind == HandleKind::kStream) {
-      auto* stream = static_cast<CUstream>(value);
-      if (const auto capture = TheCaptures().Of(stream)) {
-        captures.emplace_back(stream, *capture);
-        if (!capture->into_existing) TheCaptures().Take(stream);
-      }
-    }
-    if (kind == HandleKind::kMemoryPool) {
-      const std::lock_guard lock(pools_mutex_);
-      if (made_pools_.erase(value) != 0) pools.push_back(value);
-    }
-  }
-  const CUresult result = call();
-  // Contexts end by a call of their own or with another object, as a green context's does. Also a call that fails may have taken one
-  // from the thread.
-  for (const auto& [kind, value] : ended) {
-    if (kind != HandleKind::kContext) continue;
-    NoteContextChange();
-    if (result == CUDA_SUCCESS && on_context_end) on_context_end(static_cast<CUcontext>(value));
-  }
-  for (const auto& [stream, capture] : captures) {
-    if (result != CUDA_SUCCESS) {
-      TheCaptures().Begin(stream, capture);
-    } else {
-      TheCaptures().Take(stream);
-    }
-  }
-  if (result != CUDA_SUCCESS) {
-    for (const auto& [graph, held] : graphs) TheUserObjects().GraphLives(graph, held);
-    const std::lock_guard lock(pools_mutex_);
-    made_pools_.insert(pools.begin(), pools.end());
-  }
-  if (!captures.empty()) NoteCaptureEnd();
-  return result;
-}
-
 CUresult Objects::EndContents(Found context, const HandleTable::Call& call) {
   constexpr std::chrono::milliseconds kPatience(2000);  // a correct program has nobody in there
   return handles_.EndContents(HandleKind::kContext, context, kPatience, call);
@@ -504,10 +467,6 @@ Found Objects::OwnerOfPart(Found part) const {
 
 void Objects::Bind(HandleKind kind, WireHandle wire, void* value, Writer& w) {
   if (HasRelatives(kind)) named.made = wire;
-  if (kind == HandleKind::kMemoryPool) {
-    const std::lock_guard lock(pools_mutex_);
-    made_pools_.insert(value);
-  }
   const auto relatives = HasRelatives(kind) ? named.all_exclusive() : std::span<Found>();
   if (!handles_.Bind(kind, wire, value, OwnerOf(kind), relatives)) w.Fail(InvalidHandleError(kind));
 }
@@ -542,11 +501,9 @@ WireHandle Objects::BindOrKnownTo(Found parent, HandleKind kind, WireHandle fres
     case HandleKind::kGraph:  // of a node, or of a capture
       may_be_new = parent.wire != 0 || named.is_capture;
       break;
-    case HandleKind::kMemoryPool: {
-      const std::lock_guard lock(pools_mutex_);
-      may_be_new = !made_pools_.contains(value);
+    case HandleKind::kMemoryPool:
+      may_be_new = handles_.Reverse(kind, value) == 0 && IsDefaultPool(value);
       break;
-    }
     default:
       break;
   }
@@ -557,38 +514,6 @@ WireHandle Objects::BindOrKnownTo(Found parent, HandleKind kind, WireHandle fres
   if (wire == 0) w.Fail(InvalidHandleError(kind));
   if (kind == HandleKind::kGraph) named.made = wire;
   return wire;
-}
-
-void Objects::NoteUserObject(uint64_t callback, Found object) {
-  const std::lock_guard lock(user_objects_mutex_);
-  user_objects_[callback] = object;
-}
-
-void Objects::EndUserObject(uint64_t callback) {
-  const std::lock_guard lock(user_objects_mutex_);
-  const auto found = user_objects_.find(callback);
-  if (found == user_objects_.end()) return;
-  Unbind(found->second);
-  user_objects_.erase(found);
-}
-
-void Objects::Keep(HandleKind kind, const void* object, std::shared_ptr<void> what) {
-  const std::lock_guard lock(kept_mutex_);
-  kept_.emplace(std::pair(kind, object), std::move(what));
-}
-
-// The newest: the pointer is of an object that lives.
-std::shared_ptr<void> Objects::FindKept(HandleKind kind, const void* object) {
-  const std::lock_guard lock(kept_mutex_);
-  const auto [begin, end] = kept_.equal_range(std::pair(kind, object));
-  return begin == end ? nullptr : std::prev(end)->second;
-}
-
-void Objects::Drop(HandleKind kind, const void* object, const std::shared_ptr<void>& what) {
-  const std::lock_guard lock(kept_mutex_);
-  const auto [begin, end] = kept_.equal_range(std::pair(kind, object));
-  const auto found = std::find_if(begin, end, [&](const auto& entry) { return entry.second == what; });
-  if (found != end) kept_.erase(found);
 }
 
 }  // namespace causeway::host

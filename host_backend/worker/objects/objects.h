@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <vector>
 
 #include "host_backend/worker/objects/handles.h"
@@ -166,8 +165,6 @@ class Objects {
   std::atomic<uint64_t> context_changes_{0};
   std::mutex user_objects_mutex_;
   std::map<uint64_t, Found> user_objects_;  // by the number of their destructor
-  std::mutex pools_mutex_;
-  std::set<void*> made_pools_;  // by the guest: the driver's own never end
   std::mutex kept_mutex_;
   std::multimap<std::pair<HandleKind, const void*>, std::shared_ptr<void>> kept_;
 };
