@@ -277,6 +277,22 @@ TEST(HandlesTest, ANumberThatIsAnotherObjectsByNowEndsNothing) {
   EXPECT_EQ(table.Find(HandleKind::kModule, kModule), Pointer(0x11));
 }
 
+// Nor does the new object have the references of the former one, of which the driver refuses to take one back.
+TEST(HandlesTest, ANumberThatIsAnotherObjectsByNowHasNoOtherReferences) {
+  HandleTable table;
+  constexpr auto kKind = HandleKind::kAllocation;
+  const WireHandle allocation = MakeWireHandle(kKind, 1, 20);
+  ASSERT_TRUE(table.Bind(kKind, allocation, Pointer(0x10)));
+  ASSERT_EQ(table.BindOrKnown(kKind, allocation, Pointer(0x10), {}, true), allocation);
+  const auto refuse = [&] {
+    EXPECT_TRUE(table.Bind(kKind, allocation, Pointer(0x11)));
+    return CUDA_ERROR_NOT_PERMITTED;
+  };
+  EXPECT_EQ(End(table, kKind, allocation, refuse), CUDA_ERROR_NOT_PERMITTED);
+  EXPECT_EQ(End(table, kKind, allocation, [] { return CUDA_SUCCESS; }), CUDA_SUCCESS);
+  EXPECT_EQ(table.Find(kKind, allocation), nullptr);
+}
+
 TEST(HandlesTest, WithoutUsersTheResultIsTheDrivers) {
   HandleTable table;
   ASSERT_TRUE(table.Bind(HandleKind::kModule, kModule, Pointer(0x10)));

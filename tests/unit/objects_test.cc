@@ -463,5 +463,78 @@ TEST_F(NestedGraphTest, AGraphEndsAfterTheStreamThatCapturesIntoIt) {
   EXPECT_EQ(ends_, 1);
 }
 
+TEST_F(NestedGraphTest, WhatANodeWithoutANumberPointsToIsRemembered) {
+  constexpr WireHandle kModule = MakeWireHandle(HandleKind::kModule, 1, 13);
+  constexpr WireHandle kFunction = MakeWireHandle(HandleKind::kFunction, 1, 14);
+  const auto module = reinterpret_cast<void*>(0xc0), function = reinterpret_cast<void*>(0xd0);
+  Request(0, [&] {
+    objects_.Bind(HandleKind::kModule, kModule, module, out_);
+    objects_.BindOrKnownTo({kModule, module}, HandleKind::kFunction, kFunction, function, out_);
+    return out_.error();
+  });
+  const auto add_node = [&] {
+    Reader in(std::span<const std::byte>{});
+    objects_.ToDriver(HandleKind::kGraph, kInner, in);
+    objects_.ToDriver(HandleKind::kFunction, kFunction, in);
+    if (const CUresult result = objects_.Prepare()) return result;
+    objects_.Bind(HandleKind::kGraphNode, kNode, reinterpret_cast<void*>(0xe0), out_);
+    return out_.error();
+  };
+  EXPECT_EQ(Request(0, add_node), CUDA_ERROR_INVALID_HANDLE) << "nothing lies in itself";
+  EXPECT_EQ(End(HandleKind::kModule, kModule, Counted()), CUDA_SUCCESS);
+  EXPECT_EQ(ends_, 0) << "the driver has the node";
+  EXPECT_EQ(End(HandleKind::kGraph, kOuter, Succeed), CUDA_SUCCESS);
+  EXPECT_EQ(ends_, 1);
+}
+
+// A captured graph that ends with its capture after its number has become another graph's.
+class LostGraphTest : public ObjectsTest {
+ protected:
+  static CUresult Hold() { return TheDriver().cuGraphRetainUserObject(kTheGraph, kTheObject, 1, 0); }
+  static CUresult Release() { return TheDriver().cuGraphReleaseUserObject(kTheGraph, kTheObject, 1); }
+  static CUresult Fail() { return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED; }
+  void BindGraph(CUgraph graph) {
+    Request(0, [&] {
+      objects_.Bind(HandleKind::kGraph, kGraph, graph, out_);
+      return out_.error();
+    });
+  }
+  void ExpectThatTheGraphLives() {
+    EXPECT_EQ(objects_.Known(HandleKind::kGraph, kTheGraph), kGraph);
+    EXPECT_EQ(Release(), CUDA_SUCCESS);
+  }
+};
+
+TEST_F(LostGraphTest, HoldsNothingAfterItsCapture) {
+  TheUserObjects().Begin(kTheObject, 1);
+  ASSERT_EQ(Hold(), CUDA_SUCCESS);
+  BindGraph(reinterpret_cast<CUgraph>(0x31));
+  Request(kContext, [&] { return objects_.EndCapture(kTheStream, 0, Fail); });
+  EXPECT_EQ(Release(), CUDA_ERROR_INVALID_VALUE) << "a graph with the same pointer holds nothing";
+}
+
+TEST_F(LostGraphTest, IsNotTakenForTheNextOneOfItsPointerAndNumber) {
+  TheUserObjects().Begin(kTheObject, 1);
+  BindGraph(reinterpret_cast<CUgraph>(0x31));
+  Request(kContext, [&] { return objects_.EndCapture(kTheStream, 0, Fail); });
+  BindGraph(kTheGraph);
+  ASSERT_EQ(Hold(), CUDA_SUCCESS);
+  EXPECT_EQ(End(HandleKind::kStream, kStream, Succeed), CUDA_SUCCESS);
+  ExpectThatTheGraphLives();
+}
+
+TEST_F(LostGraphTest, IsNotTakenForTheNextOneWhereTheEndOfItsStreamWaits) {
+  TheUserObjects().Begin(kTheObject, 1);
+  const auto end = [&] {
+    std::thread([&] { EXPECT_EQ(End(HandleKind::kStream, kStream, Succeed), CUDA_SUCCESS); }).join();
+    EXPECT_EQ(objects_.EndCapture(kTheStream, kGraph, Fail), Fail());
+    std::thread([&] { BindGraph(kTheGraph); }).join();
+    EXPECT_EQ(Hold(), CUDA_SUCCESS);
+  };
+  Use(HandleKind::kStream, kStream, end);
+  EXPECT_EQ(objects_.Known(HandleKind::kStream, kTheStream), 0u);
+  ExpectThatTheGraphLives();
+}
+
 }  // namespace
 }  // namespace causeway::host

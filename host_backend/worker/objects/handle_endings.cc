@@ -254,8 +254,9 @@ CUresult HandleTable::MakeCall(const Ending& ending, const Call& call) const {
         const auto& reverse = reverse_[static_cast<size_t>(each.kind)];
         const auto found = reverse.find(each.value);
         const bool is_anothers = found != reverse.end() && found->second != each.wire;  // as in ForgetEnded
-        if (!is_anothers && (each.kind == HandleKind::kStream || each.kind == HandleKind::kGraph ||
-                             each.kind == HandleKind::kContext))
+        if (!is_anothers && each.value != nullptr &&
+            (each.kind == HandleKind::kStream || each.kind == HandleKind::kGraph ||
+             each.kind == HandleKind::kContext))
           told.push_back({each.kind, each.value});
       }
     }
@@ -315,13 +316,14 @@ uint64_t HandleTable::deferred() const {
                                              [](const EndingRef& ending) { return ending->is_deferred; }));
 }
 
-CUresult HandleTable::EndReference(WireHandle wire, const Call& call, std::unique_lock<std::mutex>& lock) {
-  const auto references = references_.find(wire);
+// With the lock, which it gives up in between: the number may be another object's afterwards.
+CUresult HandleTable::EndReference(Found object, const Call& call, std::unique_lock<std::mutex>& lock) {
+  const auto references = references_.find(object.wire);
   if (--references->second == 0) references_.erase(references);
   lock.unlock();
   const CUresult result = call();
   lock.lock();
-  if (result != CUDA_SUCCESS) ++references_[wire];
+  if (result != CUDA_SUCCESS && IsAlive(object)) ++references_[object.wire];
   return result;
 }
 
@@ -362,7 +364,7 @@ CUresult HandleTable::EndObject(HandleKind kind, WireHandle wire, const void* va
   if (WireKind(wire) != kind || entry == nullptr || (entry->wire.load() != wire && entry->spent != wire) ||
       wire == 0 || entry->value.load() != value)
     return InvalidHandleError(kind);  // another thread was first
-  if (references_.contains(wire)) return EndReference(wire, call, lock);
+  if (references_.contains(wire)) return EndReference({wire, entry->value.load()}, call, lock);
   // The graph within a node is the node's and ends with it: NVIDIA's driver crashes when such a node is
   // cloned after its graph was destroyed. So is the texture reference that a module declares.
   if (const auto owner = parents_.find(wire); owner != parents_.end()) {

@@ -221,7 +221,7 @@ void HandleTable::NoteCaptureEnd() {
 bool HandleTable::IsCapturedInto(const Ending& ending) const {
   if (is_captured_into == nullptr || is_capturing == nullptr || !is_capturing()) return false;
   const auto is_it = [this](const Lost& each) {
-    return each.kind == HandleKind::kGraph && is_captured_into(each.value);
+    return each.kind == HandleKind::kGraph && each.value != nullptr && is_captured_into(each.value);
   };
   return std::any_of(ending.ended.begin(), ending.ended.end(), is_it) ||
          std::any_of(ending.lost.begin(), ending.lost.end(), is_it);
@@ -311,6 +311,8 @@ bool HandleTable::BindLocked(HandleKind kind, WireHandle wire, void* value, Foun
   if (old != 0 && !Lose(old)) return false;
   // One of the same pointer may have ended without a word, with a capture that failed.
   if (HasRelatives(kind)) relatives_.Forget(value);
+  if (IsKnown(kind, value)) ForgetPointer(kind, value);
+  references_.erase(wire);
   // The partner of all four is Find: who reads the new pointer or kind sees the new count as well, and who has read
   // the new count sees that the place has lost its number.
   entry->bindings.store(entry->bindings.load(std::memory_order_relaxed) + 1, std::memory_order_release);
@@ -357,6 +359,24 @@ bool HandleTable::Lose(WireHandle wire) {
   }
   if (owner != 0) lost_[owner].insert(lost_[owner].end(), lost.begin(), lost.end());
   return true;
+}
+
+// The driver has given the pointer to a new object, so that any other of this pointer has ended: a captured graph, with a capture that
+// failed. It may have lost its number before, or wait for its owner's end. By number and pointer it could be taken for the new one.
+void HandleTable::ForgetPointer(HandleKind kind, const void* value) {
+  const auto forget = [&](std::vector<Lost>& list) {
+    for (Lost& each : list) {
+      if (each.kind == kind && each.value == value) each.value = nullptr;
+    }
+  };
+  for (auto& [owner, lost] : lost_) forget(lost);
+  for (auto* endings : {&endings_, &held_}) {
+    for (const EndingRef& ending : *endings) {
+      if (ending->is_running || !ending->is_deferred) continue;
+      forget(ending->ended);
+      forget(ending->lost);
+    }
+  }
 }
 
 Found HandleTable::ParentOf(Found object) const {

@@ -293,7 +293,7 @@ class HandleTable {
   // An object whose number is another's.
   struct Lost {
     HandleKind kind;
-    void* value;
+    void* value;  // null: it has ended without a word, and another object has its pointer
     WireHandle wire;
     WireHandle holder;  // what it remembers, if anything
   };
@@ -326,6 +326,7 @@ class HandleTable {
   bool BindLocked(HandleKind kind, WireHandle wire, void* value, Found parent);
   bool IsAlive(Found object) const;
   bool Lose(WireHandle wire);
+  void ForgetPointer(HandleKind kind, const void* value);
   std::vector<WireHandle> Family(WireHandle wire) const;
   bool IsHeld(const Ending& ending) const;
   bool IsCapturedInto(const Ending& ending) const;
@@ -356,7 +357,7 @@ class HandleTable {
   Look LookUntilKnown(HandleKind kind, Ending& ending, const Record& mine,
                       std::unique_lock<std::mutex>& lock);
   static bool IsWithin(const Ending& other, const Ending& ending);
-  CUresult EndReference(WireHandle wire, const Call& call, std::unique_lock<std::mutex>& lock);
+  CUresult EndReference(Found object, const Call& call, std::unique_lock<std::mutex>& lock);
   CUresult MakeCall(const Ending& ending, const Call& call) const;  // without mutex_
   void Finish(const EndingRef& ending, bool has_ended, WireHandle spared);
   void Leave(const EndingRef& ending);

@@ -20,6 +20,7 @@ struct Named {
   uint16_t op = 0;
   bool is_prepared = false;
   bool is_capture = false, ends_capture = false;  // a graph of a capture is new; one is over
+  bool has_bound = false;                         // something was to get a number, or failed to get one
   Found exclusive[kMostExclusive] = {};           // the roots (HandleTable::Root)
   uint32_t taken_count = 0;
   WireHandle taken[2 * kMostExclusive] = {};  // those, and the names of their relatives
@@ -34,7 +35,7 @@ struct Named {
     array = Found{};
     green = Found{};
     exclusive_count = taken_count = 0;
-    is_prepared = is_capture = ends_capture = false;
+    is_prepared = is_capture = ends_capture = has_bound = false;
     made = reference = 0;
   }
   // Where the first of such a kind is noted; null: nowhere.
@@ -240,7 +241,8 @@ bool Objects::OwnUse::Enter(WireHandle context) {
   const bool has_news =
       named.exclusive_count != 0 || named.made != 0 || named.reference != 0 || Captures::Any();
   if (!has_news && !named.ends_capture) return;
-  if (named.ends_capture || result == CUDA_SUCCESS) Remember();
+  // The driver has what it made also where that got no number, and the request an error.
+  if (named.ends_capture || named.has_bound || result == CUDA_SUCCESS) Remember();
   Yield();
   named.exclusive_count = 0;
 }
@@ -297,7 +299,8 @@ CUresult Objects::EndCapture(CUstream stream, WireHandle captured, const HandleT
   // It may end with this; afterwards there is no telling.
   CUgraph graph = TheCaptures().GraphOf(stream);
   UserObjects::Held held;
-  if (captured != 0) held = TheUserObjects().GraphEnds(graph);
+  // Also that of a graph whose number is another's by now.
+  if (graph != nullptr) held = TheUserObjects().GraphEnds(graph);
   std::optional<Captures::Capture> capture;
   // From when nobody can end the graph by its number until then it must be known as captured.
   const auto hidden = [&] {
@@ -466,6 +469,7 @@ Found Objects::OwnerOfPart(Found part) const {
 }
 
 void Objects::Bind(HandleKind kind, WireHandle wire, void* value, Writer& w) {
+  named.has_bound = true;
   if (HasRelatives(kind)) named.made = wire;
   const auto relatives = HasRelatives(kind) ? named.all_exclusive() : std::span<Found>();
   if (!handles_.Bind(kind, wire, value, OwnerOf(kind), relatives)) w.Fail(InvalidHandleError(kind));
@@ -477,6 +481,7 @@ WireHandle Objects::BindOrKnown(HandleKind kind, WireHandle fresh, void* value, 
 
 WireHandle Objects::BindOrKnownTo(Found parent, HandleKind kind, WireHandle fresh, void* value, Writer& w) {
   if (value == nullptr) return 0;
+  named.has_bound = true;
   // What the driver merely remembers, or what another request is just ending, gets no number again: only what
   // ends with an owner that lives, or has a reference of its own, or is the driver's own and never ends.
   // All else is known since it was made.
