@@ -14,7 +14,7 @@ add_test(NAME callbacks COMMAND callbacks_test)
 set_tests_properties(callbacks PROPERTIES LABELS unit TIMEOUT 60)
 
 # What the worker knows of the driver's objects by their pointers.
-add_executable(objects_test objects_test.cc)
+add_executable(objects_test objects_test.cc captured_objects_test.cc)
 target_link_libraries(objects_test PRIVATE causeway_worker_core causeway_options GTest::gtest_main)
 add_test(NAME objects COMMAND objects_test)
 set_tests_properties(objects PROPERTIES LABELS unit TIMEOUT 60)

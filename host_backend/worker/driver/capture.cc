@@ -11,7 +11,13 @@ namespace causeway::host {
 void Captures::Begin(CUstream stream, Capture capture) {
   const std::lock_guard lock(mutex_);
   captures_[stream] = capture;
-  count_.store(captures_.size(), std::memory_order_relaxed);
+  Count();
+}
+
+void Captures::CountBeginnings(int more) {
+  const std::lock_guard lock(mutex_);
+  beginnings_ += more;
+  Count();
 }
 
 CUgraph Captures::GraphOf(CUstream stream) const {
@@ -56,7 +62,7 @@ std::optional<Captures::Capture> Captures::Take(CUstream stream) {
   if (!Any()) return {};
   const std::lock_guard lock(mutex_);
   const auto taken = captures_.extract(stream);
-  count_.store(captures_.size(), std::memory_order_relaxed);
+  Count();
   return taken.empty() ? std::nullopt : std::optional(taken.mapped());
 }
 
@@ -78,6 +84,7 @@ using Watched = Guards<struct WatchesCaptures>;
 
 CUresult Begin(CUstream stream, CUstreamCaptureMode mode) {
   const auto alone = TheCaptures().AwaitHolders();
+  const Captures::Beginning beginning(TheCaptures());
   const CUresult result = Watched::own<&Driver::cuStreamBeginCapture_v2>(stream, mode);
   if (result != CUDA_SUCCESS) return result;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -91,6 +98,7 @@ CUresult Begin(CUstream stream, CUstreamCaptureMode mode) {
 CUresult BeginInGraph(CUstream stream, CUgraph graph, const CUgraphNode* nodes, const CUgraphEdgeData* edges,
                       size_t count, CUstreamCaptureMode mode) {
   const auto alone = TheCaptures().AwaitHolders();
+  const Captures::Beginning beginning(TheCaptures());
   const CUresult result =
       Watched::own<&Driver::cuStreamBeginCaptureToGraph>(stream, graph, nodes, edges, count, mode);
   if (result == CUDA_SUCCESS) TheCaptures().Begin(stream, {graph, true});

@@ -22,6 +22,18 @@ class Captures {
     bool into_existing;  // by cuStreamBeginCaptureToGraph: the graph is the program's, and outlasts a failure
   };
   void Begin(CUstream stream, Capture capture);
+  // While one lives, something counts as captured (Any): around the driver's call that begins a capture, for another thread's
+  // call may be captured, and over, before that one has come back.
+  class Beginning {
+   public:
+    explicit Beginning(Captures& captures) : captures_(captures) { captures_.CountBeginnings(1); }
+    ~Beginning() { captures_.CountBeginnings(-1); }
+    Beginning(const Beginning&) = delete;
+    Beginning& operator=(const Beginning&) = delete;
+
+   private:
+    Captures& captures_;
+  };
   // While it is held no capture begins, and no stream joins one. What the worker enqueues by itself, in a stream that does not capture,
   // would otherwise become a part of a capture that has just begun there. Several may hold it at once, each for one call of the driver's.
   // Where the driver keeps that call waiting, because its queue is full, captures begin after kPatience all the same.
@@ -47,9 +59,16 @@ class Captures {
   std::optional<Capture> HideGraph(CUstream stream);
 
  private:
+  void CountBeginnings(int more);
+  // With mutex_.
+  void Count() {
+    count_.store(captures_.size() + static_cast<size_t>(beginnings_), std::memory_order_relaxed);
+  }
+
   std::shared_timed_mutex begin_mutex_;  // taken before mutex_
   mutable std::mutex mutex_;
   std::map<CUstream, Capture> captures_;
+  int beginnings_ = 0;
   static constinit inline std::atomic<size_t> count_{0};
 };
 

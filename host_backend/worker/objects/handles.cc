@@ -122,17 +122,46 @@ bool Remembers(HandleKind kind) {
 
 }  // namespace
 
-void HandleTable::HoldUsed(std::span<const WireHandle> holders) {
-  std::vector<WireHandle> held;
-  const Record& mine = Mine();
-  const uint32_t count = mine.count.load(std::memory_order_relaxed);
-  const MoreUses* more = mine.more.load(std::memory_order_relaxed);
+// What the record's request uses, as far as it may be remembered.
+void HandleTable::CollectRemembered(const Record& record, std::vector<WireHandle>* to) {
+  const uint32_t count = record.count.load(std::memory_order_acquire);  // partner: Publish
+  const MoreUses* more = record.more.load(std::memory_order_acquire);
   for (uint32_t i = 0, place = 0; i < count; ++i) {
-    if (i >= kFirstUses && place == kMoreUses) more = more->next.load(std::memory_order_relaxed), place = 0;
-    const auto& use = i < kFirstUses ? mine.wires[i] : more->wires[place++];
+    if (i >= kFirstUses && place == kMoreUses) more = more->next.load(std::memory_order_acquire), place = 0;
+    const auto& use = i < kFirstUses ? record.wires[i] : more->wires[place++];
     const WireHandle wire = use.load(std::memory_order_relaxed);
-    if (IsRemembered(WireKind(wire))) held.push_back(wire);
+    if (IsRemembered(WireKind(wire))) to->push_back(wire);
   }
+}
+
+std::vector<WireHandle> HandleTable::UsedByOthers() {
+  std::vector<WireHandle> used;
+  const Record& mine = Mine();
+  FenceAll(mine);
+  const std::lock_guard lock(mutex_);
+  for (const Record* record = records_.get(); record != nullptr; record = record->next.get()) {
+    if (record != &mine && record->active.load(std::memory_order_acquire) == kServes)  // partner: Rest
+      CollectRemembered(*record, &used);
+  }
+  return used;
+}
+
+WireHandle HandleTable::HolderOf(const void* graph) const {
+  const std::lock_guard lock(mutex_);
+  const auto is_it = [graph](const Lost& each) {
+    return each.kind == HandleKind::kGraph && each.value == graph;
+  };
+  for (const auto& [owner, lost] : lost_) {
+    if (std::any_of(lost.begin(), lost.end(), is_it)) return RootLocked(owner).wire;
+  }
+  const auto& graphs = reverse_[static_cast<size_t>(HandleKind::kGraph)];
+  const auto found = graphs.find(const_cast<void*>(graph));
+  return found != graphs.end() ? RootLocked(found->second).wire : 0;
+}
+
+void HandleTable::HoldUsed(std::span<const WireHandle> holders, std::span<const WireHandle> more) {
+  std::vector<WireHandle> held(more.begin(), more.end());
+  CollectRemembered(Mine(), &held);
   if (held.empty() && holders.size() < 2) return;
   const std::lock_guard lock(mutex_);
   std::vector<WireHandle> all(holders.begin(), holders.end());
@@ -204,15 +233,11 @@ void HandleTable::ForgetHolders(const Ending& ending) {
   for (const WireHandle holder : ending.holders) ForgetHolder(holder);
 }
 
-void HandleTable::ForgetCapturing() {
-  Mine();
-  const std::lock_guard lock(mutex_);
-  ForgetHolder(kCapturing);
-}
-
 void HandleTable::NoteCaptureEnd() {
   Mine();
   const std::lock_guard lock(mutex_);
+  // Asked with the lock, under which each request notes what it uses while something is captured.
+  if (is_capturing == nullptr || !is_capturing()) ForgetHolder(kCapturing);
   RetryHeld();
 }
 

@@ -158,10 +158,15 @@ class HandleTable {
   // to all functions, events and arrays that the calling thread's request uses, and to what any of them did
   // before: those end when the last holder has. Only a context does not wait for that: with it the holders
   // are spent, and can be ended and nothing else.
-  void HoldUsed(std::span<const WireHandle> holders);
-  // Nothing is captured any more.
-  void ForgetCapturing();
-  // A capture has ended: ends that waited for it are looked at when the calling thread's request ends.
+  // `more`: of these numbers as well.
+  void HoldUsed(std::span<const WireHandle> holders, std::span<const WireHandle> more = {});
+  // What the requests of other threads use at the moment, of all that may be remembered. Each request that is not among them has
+  // left what it used, and whoever asks here sees what it wrote before.
+  std::vector<WireHandle> UsedByOthers();
+  // By which name what the graph points to is held: by that of the topmost graph above it. 0: by none.
+  WireHandle HolderOf(const void* graph) const;
+  // A capture has ended. What was held for captures is forgotten if it was the last, and ends that waited for it are looked at when the
+  // calling thread's request ends.
   void NoteCaptureEnd();
   static constexpr WireHandle kCapturing = ~WireHandle{0};
 
@@ -289,6 +294,7 @@ class HandleTable {
   Record* Join();
   // kRests: it uses none of these.
   static uint32_t Uses(const Record& record, const std::vector<WireHandle>& sorted);
+  static void CollectRemembered(const Record& record, std::vector<WireHandle>* to);
 
   // An object whose number is another's.
   struct Lost {

@@ -25,6 +25,7 @@ struct Named {
   uint32_t taken_count = 0;
   WireHandle taken[2 * kMostExclusive] = {};  // those, and the names of their relatives
   WireHandle made = 0, reference = 0;         // graph or executable graph; texture or surface reference
+  WireHandle captured_into = 0;               // holds what was captured, beside what is made
 
   // Each for itself: of `a = b = {}` GCC 12 makes two stores and a load of both, for which the processor waits.
   void Reset() {
@@ -36,7 +37,7 @@ struct Named {
     green = Found{};
     exclusive_count = taken_count = 0;
     is_prepared = is_capture = ends_capture = has_bound = false;
-    made = reference = 0;
+    made = reference = captured_into = 0;
   }
   // Where the first of such a kind is noted; null: nowhere.
   Found* PlaceOf(HandleKind kind) {
@@ -81,6 +82,8 @@ struct Named {
 constinit thread_local Named named;
 // What the message has found of what one thread may use at a time. Empty but in such calls.
 thread_local std::vector<Found> parts;
+// What the requests of others used when the capture ended. Empty but in such calls.
+thread_local std::vector<WireHandle> beside;
 
 // What the driver holds as this thread's own, as far as messages set it.
 struct CallerState {
@@ -90,14 +93,17 @@ struct CallerState {
 };
 constinit thread_local CallerState caller;
 
+bool BeginsCapture() {
+  const auto op = static_cast<Op>(named.op);
+  return op == Op::cuStreamBeginCapture_v2 || op == Op::cuStreamBeginCaptureToGraph;
+}
+
 // What a stream is asked may add to the graph of a capture, and what a graph or node is asked may be about a graph
 // that a stream adds to: while anything is captured, one request at a time does either. What only waits for a
 // stream adds nothing, and would keep others waiting.
 [[gnu::hot]] bool TouchesCaptures() {
   const auto op = static_cast<Op>(named.op);
-  const bool touches = Captures::Any()
-                           ? !TraitsOf(op).Has(traits::kAwaits)
-                           : op == Op::cuStreamBeginCapture_v2 || op == Op::cuStreamBeginCaptureToGraph;
+  const bool touches = Captures::Any() ? !TraitsOf(op).Has(traits::kAwaits) : BeginsCapture();
   return touches &&
          (Objects::whereabouts().stream.wire != 0 || named.graph.wire != 0 || named.node.wire != 0);
 }
@@ -231,6 +237,10 @@ CUresult Objects::ChangeCaller(CUcontext context, CUstreamCaptureMode mode, uint
   return SetCaller(static_cast<CUcontext>(context), mode);
 }
 
+CUcontext Objects::entered_context() {
+  return static_cast<CUcontext>(named.context.value);
+}
+
 bool Objects::OwnUse::Enter(WireHandle context) {
   auto* found = static_cast<CUcontext>(use_.Find(HandleKind::kContext, context));
   const auto mode = Captures::Any() ? CU_STREAM_CAPTURE_MODE_RELAXED : caller.mode;
@@ -243,6 +253,7 @@ bool Objects::OwnUse::Enter(WireHandle context) {
   if (!has_news && !named.ends_capture) return;
   // The driver has what it made also where that got no number, and the request an error.
   if (named.ends_capture || named.has_bound || result == CUDA_SUCCESS) Remember();
+  if (result != CUDA_SUCCESS && BeginsCapture()) handles_.NoteCaptureEnd();
   Yield();
   named.exclusive_count = 0;
 }
@@ -260,7 +271,7 @@ void Objects::Yield() {
 
 // What graphs and references may point to from now on.
 void Objects::Remember() {
-  WireHandle holders[Named::kMostExclusive + 3];
+  WireHandle holders[Named::kMostExclusive + 4];
   size_t count = 0;
   const auto add = [&](WireHandle holder) {
     if (holder != 0) holders[count++] = holder;
@@ -270,9 +281,12 @@ void Objects::Remember() {
   }
   add(named.made);
   add(named.reference);
+  add(named.captured_into);
   if (Captures::Any() || named.ends_capture) add(HandleTable::kCapturing);
-  handles_.HoldUsed({holders, count});
-  if (named.ends_capture) NoteCaptureEnd();
+  if (!named.ends_capture) return handles_.HoldUsed({holders, count});
+  handles_.HoldUsed({holders, count}, beside);
+  beside.clear();
+  handles_.NoteCaptureEnd();
 }
 
 void Objects::NameCapture() {
@@ -310,6 +324,9 @@ CUresult Objects::EndCapture(CUstream stream, WireHandle captured, const HandleT
   const CUresult result = handles_.CallThatMayEnd({captured, graph}, hidden, takes_graph);
   if (!takes_graph(result)) TheUserObjects().GraphLives(graph, held);
   if (result == CUDA_SUCCESS || takes_graph(result)) {
+    // A request that was captured, and leaves after this, may see nothing captured any more. So what it uses is noted before.
+    beside = handles_.UsedByOthers();
+    if (capture && capture->into_existing) named.captured_into = handles_.HolderOf(capture->graph);
     if (TheCaptures().Take(stream)) named.ends_capture = true;
   } else if (capture) {
     TheCaptures().Begin(stream, *capture);

@@ -41,6 +41,8 @@ class Objects {
   void Leave(CUresult result);
   // Of the calling thread's request.
   static const Whereabouts& whereabouts() { return whereabouts_; }
+  // What Enter has found and made current, which stays until the request ends; null: none.
+  static CUcontext entered_context();
   // The request is about to be answered: what it used may end.
   void RestRequest() { handles_.RestRequest(); }
   // It is answered.
@@ -155,7 +157,6 @@ class Objects {
   Found OwnerOf(HandleKind kind) const;
   Found OwnerOfPart(Found part) const;
   void Remember();
-  void NoteCaptureEnd();
   CUresult EndInBooks(std::span<const HandleTable::Ended> ended, const HandleTable::Call& call);
 
   static constinit thread_local inline Whereabouts whereabouts_;

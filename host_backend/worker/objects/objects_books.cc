@@ -40,20 +40,17 @@ CUresult Objects::EndInBooks(std::span<const HandleTable::Ended> ended, const Ha
     if (result != CUDA_SUCCESS) {
       TheCaptures().Begin(stream, capture);
     } else {
+      // As in EndCapture. Such a graph outlasts the stream.
+      const WireHandle holders[] = {HandleTable::kCapturing, handles_.HolderOf(capture.graph)};
+      if (capture.into_existing && holders[1] != 0) handles_.HoldUsed(holders, handles_.UsedByOthers());
       TheCaptures().Take(stream);
     }
   }
   if (result != CUDA_SUCCESS) {
     for (const auto& [graph, held] : graphs) TheUserObjects().GraphLives(graph, held);
   }
-  if (!captures.empty()) NoteCaptureEnd();
+  if (!captures.empty()) handles_.NoteCaptureEnd();
   return result;
-}
-
-// What was remembered for captures, and what waited for one.
-void Objects::NoteCaptureEnd() {
-  if (!Captures::Any()) handles_.ForgetCapturing();
-  handles_.NoteCaptureEnd();
 }
 
 void Objects::NoteUserObject(uint64_t callback, Found object) {
