@@ -190,8 +190,8 @@ CUresult cuStreamGetCtx_v2(CUstream stream, CUcontext* context, CUgreenCtx* gree
 CUresult cuStreamGetDevice(CUstream stream, CUdevice* device) {
   CUcontext context = nullptr;
   if (const CUresult result = ContextOfStream(stream, &context)) return result;
-  if (const CUresult refused = CaptureRefusal(CaptureRule::kOutsideCaptures, stream)) return refused;
   if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  if (const CUresult refused = CaptureRefusal(CaptureRule::kOutsideCaptures, stream)) return refused;
   const Object* object = Find(context);
   if (object == nullptr) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   *device = ContextOf(object).device;
