@@ -568,6 +568,11 @@ TEST_F(HostileHandles, Captures) {
              p.Ask(Op::cuStreamBeginCapture_v2, Pack(p.Some(kStream), CU_STREAM_CAPTURE_MODE_RELAXED));
            },
            [](Player& p) {
+             p.Ask(Op::cuStreamBeginCaptureToGraph,
+                   Pack(p.Some(kStream), p.Some(kGraph), uint64_t{0}, uint8_t{0}, uint64_t{0},
+                        CU_STREAM_CAPTURE_MODE_RELAXED));
+           },
+           [](Player& p) {
              p.Ask(Op::cuStreamEndCapture, Pack(p.Some(kStream), p.Some(kGraph), p.Some(kGraph)));
            },
            [](Player& p) { p.Ask(Op::cuEventRecord, Pack(p.Some(kEvent), p.Some(kStream))); },
