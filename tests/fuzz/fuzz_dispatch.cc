@@ -24,6 +24,7 @@
 #include "tests/fuzz/guarded_buffer.h"
 #include "tests/fuzz/script.h"
 #include "tests/fuzz/worker_setup.h"
+#include "tests/silent_transport.h"
 
 // While a request is served no thread can be had: what would run beside it (the registration of the first arena) runs in
 // it, so that findings repeat, and the fake driver, which knows one thread, sees one. libFuzzer has a thread of its own.
@@ -46,32 +47,7 @@ namespace {
 
 using host::Request;
 using host::Session;
-
-// The session's threads are not started here: nothing is received.
-class SilentTransport : public ServerTransport {
- public:
-  explicit SilentTransport(bool shares) : shares_(shares) {}
-  ReceiveStatus ReceiveMain(std::span<const std::byte>*) override { return ReceiveStatus::kStopped; }
-  void DoneMain() override {}
-  void HandedMain() override {}
-  void ExecutedMain(uint64_t) override {}
-  bool MainReady() override { return true; }
-  ReceiveStatus ReceiveRequest(uint32_t, std::span<const std::byte>*) override {
-    return ReceiveStatus::kStopped;
-  }
-  bool RequestReady(uint32_t) override { return false; }
-  void DoneRequest(uint32_t) override {}
-  std::byte* ReserveReply(uint32_t, size_t) override { return nullptr; }
-  void PublishReply(uint32_t, size_t) override {}
-  void PostAsyncError(uint32_t) override {}
-  std::span<std::byte> BulkOf(uint32_t, const RecordHeader&) override { return {}; }
-  bool shares_memory() const override { return shares_; }
-  void Stop() override {}
-  const char* CorruptReason() const override { return "none"; }
-
- private:
-  const bool shares_;
-};
+using test::SilentTransport;
 
 // A thread would be started for each, and a wait for a callback would last.
 bool LeftOut(uint16_t op) {

@@ -19,6 +19,12 @@ target_link_libraries(objects_test PRIVATE causeway_worker_core causeway_options
 add_test(NAME objects COMMAND objects_test)
 set_tests_properties(objects PROPERTIES LABELS unit TIMEOUT 60)
 
+# Copies that the GPU waits for by itself, and the context that they belong to.
+add_executable(queued_copy_test queued_copy_test.cc)
+target_link_libraries(queued_copy_test PRIVATE causeway_worker_core causeway_options GTest::gtest_main)
+add_test(NAME queued_copy COMMAND queued_copy_test)
+set_tests_properties(queued_copy PROPERTIES LABELS unit TIMEOUT 60)
+
 # Byte strings that the guest sends in pieces.
 add_executable(blob_test blob_test.cc)
 target_link_libraries(blob_test PRIVATE causeway_worker_core causeway_options GTest::gtest_main)

@@ -160,7 +160,8 @@ void CopyQueues::ContextEnds(CUcontext context) {
 CUresult Serve_kQueuedCopy(Session& session, Request& request) {
   const auto body = request.in.Get<QueuedCopyBody>();
   auto programs = session.objects().ToDriver<CUstream>(body.stream, request.in);
-  auto context = static_cast<CUcontext>(session.objects().Find(HandleKind::kContext, request.header.context));
+  // Not by its number, which may have become another context's since: the streams are made in the current one.
+  CUcontext context = Objects::entered_context();
   if (!request.in.ok()) return request.in.error();
   if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   const bool to_device = body.to_device != 0;
