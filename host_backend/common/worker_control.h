@@ -17,7 +17,7 @@
 //   worker  WorkerConfined    before it looks at any byte of the guest; with a descriptor if has_listener
 //   worker  WorkerUsage       at most every 500 ms while it serves, and only after calls
 //   worker  SharingRequest    with a descriptor if has_descriptor; one at a time. The answer is a SharingReply,
-//                             likewise
+//                             likewise. It has the number of the request; 0 of a daemon that numbers none
 //   worker  CheckpointOrder   one at a time. The answer is a CheckpointAnswer; a daemon that takes the worker over sends
 //                             one with `again`, at which a worker that waits sends its order once more, with `again`
 //   worker  WorkerLink        of such a session: its connection was lost, and it waits; or it goes on
@@ -191,7 +191,7 @@ inline constexpr uint32_t kSharedBytes = 64;  // the size of the driver's handle
 struct SharingRequest {
   SharingAction action;
   SharedKind kind;
-  uint32_t reserved;
+  uint32_t number;  // of this worker's request, which the answer repeats; 0: of a worker that numbers none
   uint32_t has_descriptor;
   uint8_t token[kTokenBytes];
   uint8_t bytes[kSharedBytes];
@@ -208,7 +208,7 @@ inline constexpr uint64_t kImagePadding = 64;
 struct SharingReply {
   SharingResult result;
   uint32_t has_descriptor;
-  uint64_t reserved;
+  uint64_t number;  // of the request
   uint8_t token[kTokenBytes];
   uint8_t bytes[kSharedBytes];
 };

@@ -133,8 +133,10 @@ void ShareImage(int control) {
   SharingReply reply{};
   int found = -1;
   request.action = SharingAction::kGetImage;
+  request.number = 0x12345678;
   send(control, &request, sizeof request, MSG_NOSIGNAL);
   ReceivePacket(control, &reply, sizeof reply, std::span(&found, 1));
+  if (reply.number != request.number) std::exit(2);
   if (reply.result == SharingResult::kOk) return;
   const int file = memfd_create("image", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   const bool made = pwrite(file, bytes.data(), kBytes, 0) == ssize_t(kBytes) &&

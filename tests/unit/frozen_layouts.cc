@@ -81,9 +81,9 @@ STRUCT(WorkerAssignment) FIELD(kind) FIELD(slot) FIELD(session) FIELD(has_client
 STRUCT(WorkerLongAssignment) FIELD(assignment) FIELD(grace_s) FIELD(compresses) END
 STRUCT(WorkerLink) FIELD(waits) FIELD(reserved) END STRUCT(WorkerResume) FIELD(received) FIELD(reserved) END
 STRUCT(WorkerUsage) FIELD(calls) FIELD(violations) FIELD(errors) FIELD(bytes_to_device) FIELD(bytes_to_host) END
-STRUCT(SharingRequest) FIELD(action) FIELD(kind) FIELD(reserved) FIELD(has_descriptor) FIELD(token) FIELD(bytes) END
+STRUCT(SharingRequest) FIELD(action) FIELD(kind) FIELD(number) FIELD(has_descriptor) FIELD(token) FIELD(bytes) END
 STRUCT(ImageRequest) FIELD(hash) FIELD(bytes) END
-STRUCT(SharingReply) FIELD(result) FIELD(has_descriptor) FIELD(reserved) FIELD(token) FIELD(bytes) END
+STRUCT(SharingReply) FIELD(result) FIELD(has_descriptor) FIELD(number) FIELD(token) FIELD(bytes) END
 STRUCT(GpuPair) FIELD(from) FIELD(to) END
 STRUCT(CheckpointOrder) FIELD(action) FIELD(guest_pid) FIELD(timeout_ms) FIELD(pairs) FIELD(again) FIELD(pair) END
 STRUCT(CheckpointAnswer) FIELD(result) FIELD(state) FIELD(again) END

@@ -25,6 +25,12 @@ target_link_libraries(queued_copy_test PRIVATE causeway_worker_core causeway_opt
 add_test(NAME queued_copy COMMAND queued_copy_test)
 set_tests_properties(queued_copy PROPERTIES LABELS unit TIMEOUT 60)
 
+# The worker's questions to the daemon.
+add_executable(daemon_link_test daemon_link_test.cc)
+target_link_libraries(daemon_link_test PRIVATE causeway_worker_core causeway_options GTest::gtest_main)
+add_test(NAME daemon_link COMMAND daemon_link_test)
+set_tests_properties(daemon_link PROPERTIES LABELS unit TIMEOUT 60)
+
 # Byte strings that the guest sends in pieces.
 add_executable(blob_test blob_test.cc)
 target_link_libraries(blob_test PRIVATE causeway_worker_core causeway_options GTest::gtest_main)

@@ -401,6 +401,7 @@ void WorkerPool::OnSharing(WorkerProcess& worker, const SharingRequest& request,
     default:
       reply.result = SharingResult::kUnknown;
   }
+  reply.number = request.number;
   std::copy(token.begin(), token.end(), reply.token);
   std::copy(bytes.begin(), bytes.end(), reply.bytes);
   worker.AnswerSharing(reply, found.get());

@@ -258,6 +258,7 @@ void WorkerProcess::AnswerSharing(const SharingReply& reply, int descriptor) {
   // The host has no room for the descriptor now (too many are on their way between processes of this user).
   copy = {};
   copy.result = SharingResult::kFull;
+  copy.number = reply.number;
   SendPacket(control_.get(), &copy, sizeof(copy), {});
 }
 

@@ -82,9 +82,13 @@ bool WorkerProcess::ReadPacket() {
   }
   if ((flags & MSG_CTRUNC) != 0 && descriptors.empty()) {
     // There was room for all, so the daemon itself has no descriptor left, which is not this worker's fault.
+    SharingRequest request;
+    if (bytes != ssize_t(sizeof request)) return true;
+    std::memcpy(&request, packet.data(), sizeof request);
     SharingReply full{};
     full.result = SharingResult::kFull;
-    if (bytes == ssize_t(sizeof(SharingRequest))) AnswerSharing(full, -1);
+    full.number = request.number;
+    AnswerSharing(full, -1);
     return true;
   }
   Handle(dialogue_.Read(std::span(packet).first(size_t(bytes)), descriptors.size()), descriptors);

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "host_backend/worker/process/daemon_link.h"
 
-#include <chrono>
-
 #include "ivshmem_ring/transport/packet.h"
 
 namespace causeway::host {
 namespace {
-
-// The daemon answers at once; one that does not is stopped, and the worker ends with it.
-constexpr std::chrono::seconds kPatience{10};
 
 CUresult ResultOf(SharingResult result) {
   switch (result) {
@@ -27,28 +22,38 @@ CUresult ResultOf(SharingResult result) {
 
 }  // namespace
 
-CUresult DaemonLink::Ask(const SharingRequest& request, int descriptor, SharingReply* reply,
-                         UniqueFd* received) {
+CUresult DaemonLink::Ask(SharingRequest request, int descriptor, SharingReply* reply, UniqueFd* received) {
   const std::lock_guard one(asking_);
   std::unique_lock lock(mutex_);
+  if (++asked_ == 0) asked_ = 1;
+  request.number = asked_;
   waiting_ = true;
   arrived_ = false;
   if (!SendPacket(control_, &request, sizeof request, std::span(&descriptor, descriptor >= 0 ? 1 : 0))) {
     waiting_ = false;
     return CUDA_ERROR_OPERATING_SYSTEM;
   }
-  const bool arrived = answered_.wait_for(lock, kPatience, [this] { return arrived_; });
+  const bool arrived = answered_.wait_for(lock, patience_, [this] { return arrived_; });
   waiting_ = false;
-  if (!arrived) return CUDA_ERROR_OPERATING_SYSTEM;
+  if (!arrived) {
+    gave_up_ = true;
+    return CUDA_ERROR_OPERATING_SYSTEM;
+  }
   *reply = reply_;
   if (received != nullptr) *received = std::move(received_);
   received_.reset();
   return ResultOf(reply->result);
 }
 
+// A daemon of an earlier release numbers no answers. Once a question to it has got none, nobody can tell which question
+// the next ones answer, so none of them is taken.
+bool DaemonLink::Answers(const SharingReply& reply) const {
+  return waiting_ && !arrived_ && (reply.number == asked_ || (reply.number == 0 && !gave_up_));
+}
+
 void DaemonLink::Deliver(const SharingReply& reply, UniqueFd descriptor) {
   const std::lock_guard lock(mutex_);
-  if (!waiting_ || arrived_) return;
+  if (!Answers(reply)) return;
   reply_ = reply;
   received_ = std::move(descriptor);
   arrived_ = true;

@@ -2,6 +2,7 @@
 // The worker's questions to the daemon about what the processes of its VM share. Any thread of the session
 // may ask; the supervisor's thread, which reads the control socket, delivers the answers.
 #pragma once
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -16,7 +17,12 @@ namespace causeway::host {
 
 class DaemonLink {
  public:
-  explicit DaemonLink(int control) : control_(control) {}
+  // The daemon answers at once. One that does not is stopped, or has crashed between question and answer: the question
+  // fails after that time, and the session goes on.
+  static constexpr std::chrono::milliseconds kPatience{10'000};
+
+  explicit DaemonLink(int control, std::chrono::milliseconds patience = kPatience)
+      : control_(control), patience_(patience) {}
 
   // `descriptor` stays the caller's; -1: the bytes are what is shared.
   CUresult Put(SharedKind kind, const void* bytes, int descriptor, SharedToken* token);
@@ -35,14 +41,18 @@ class DaemonLink {
   void Deliver(const CheckpointAnswer& answer);
 
  private:
-  CUresult Ask(const SharingRequest& request, int descriptor, SharingReply* reply, UniqueFd* received);
+  CUresult Ask(SharingRequest request, int descriptor, SharingReply* reply, UniqueFd* received);
+  bool Answers(const SharingReply& reply) const;
 
   const int control_;
+  const std::chrono::milliseconds patience_;
   std::mutex asking_;  // one question at a time
   std::mutex mutex_;
   std::condition_variable answered_;
   bool waiting_ = false;
   bool arrived_ = false;
+  bool gave_up_ = false;  // on a question, whose answer may still come
+  uint32_t asked_ = 0;    // the number of the last question; never 0
   SharingReply reply_{};
   UniqueFd received_;
   std::mutex checkpointing_;                // one at a time; before mutex_
