@@ -90,6 +90,12 @@ target_link_libraries(closing_test PRIVATE causeway_daemon GTest::gtest_main)
 add_test(NAME hostile_closing_test COMMAND closing_test)
 set_tests_properties(hostile_closing_test PROPERTIES LABELS "unit;hostile" TIMEOUT 120)
 
+# Regions whose file shrinks.
+add_executable(sigbus_guard_test sigbus_guard_test.cc)
+target_link_libraries(sigbus_guard_test PRIVATE causeway_daemon GTest::gtest_main)
+add_test(NAME sigbus_guard COMMAND sigbus_guard_test)
+set_tests_properties(sigbus_guard PROPERTIES LABELS unit TIMEOUT 60)
+
 # What a worker says on its control socket.
 add_executable(worker_messages_test worker_messages_test.cc)
 target_link_libraries(worker_messages_test PRIVATE causeway_daemon GTest::gtest_main)

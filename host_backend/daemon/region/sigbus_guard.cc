@@ -15,24 +15,22 @@ namespace {
 
 constexpr size_t kMaxRanges = 8192;
 
-struct Range {
-  std::atomic<uintptr_t> begin{0};  // 0: the entry is free
-  std::atomic<size_t> bytes{0};
+struct Entry {
+  GuardedRange range;
   std::atomic<bool> tripped{false};
 };
 
-Range g_ranges[kMaxRanges];
+Entry g_entries[kMaxRanges];
 
 void OnSigbus(int, siginfo_t* info, void*) {
   const auto fault = reinterpret_cast<uintptr_t>(info->si_addr);
-  for (Range& range : g_ranges) {
-    const uintptr_t begin = range.begin.load(std::memory_order_relaxed);
-    const size_t bytes = range.bytes.load(std::memory_order_relaxed);
-    if (begin == 0 || fault < begin || fault - begin >= bytes) continue;
-    void* replaced = mmap(reinterpret_cast<void*>(begin), bytes, PROT_READ | PROT_WRITE,
+  for (Entry& entry : g_entries) {
+    const auto found = entry.range.Find(fault, [] {});
+    if (!found) continue;
+    void* replaced = mmap(reinterpret_cast<void*>(found->begin), found->bytes, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0);
     if (replaced == MAP_FAILED) break;
-    range.tripped.store(true, std::memory_order_relaxed);
+    entry.tripped.store(true, std::memory_order_relaxed);
     return;
   }
   signal(SIGBUS, SIG_DFL);  // the access repeats and ends the process with its true cause
@@ -47,25 +45,35 @@ void InstallHandler() {
 
 }  // namespace
 
+void GuardedRange::Set(uintptr_t begin, size_t bytes) {
+  // Release: after Clear's store, which whoever reads these sees then (Find).
+  begin_.store(begin, std::memory_order_release);
+  bytes_.store(bytes, std::memory_order_release);
+  changes_.store(changes_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+}
+
+void GuardedRange::Clear() {
+  changes_.store(changes_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
 SigbusGuard::SigbusGuard(void* address, size_t bytes) : index_(0) {
   static const bool installed = (InstallHandler(), true);
   (void)installed;
-  while (index_ < kMaxRanges && g_ranges[index_].begin.load() != 0) ++index_;
+  while (index_ < kMaxRanges && !g_entries[index_].range.is_free()) ++index_;
   if (index_ == kMaxRanges) {
     std::fprintf(stderr, "causewayd: more than %zu regions are mapped at once\n", kMaxRanges);
     std::abort();
   }
-  g_ranges[index_].tripped.store(false);
-  g_ranges[index_].bytes.store(bytes);
-  g_ranges[index_].begin.store(reinterpret_cast<uintptr_t>(address));
+  g_entries[index_].tripped.store(false, std::memory_order_relaxed);
+  g_entries[index_].range.Set(reinterpret_cast<uintptr_t>(address), bytes);
 }
 
 SigbusGuard::~SigbusGuard() {
-  g_ranges[index_].begin.store(0);
+  g_entries[index_].range.Clear();
 }
 
 bool SigbusGuard::tripped() const {
-  return g_ranges[index_].tripped.load(std::memory_order_relaxed);
+  return g_entries[index_].tripped.load(std::memory_order_relaxed);
 }
 
 }  // namespace causeway::daemon
