@@ -251,13 +251,15 @@ void Arenas::ContextEnds(CUcontext context) {
 }
 
 CUresult Arenas::Drop(uint64_t offset, uint64_t bytes) {
-  auto* address = reinterpret_cast<std::byte*>(region_.window_address + offset);
+  void* address = nullptr;
   bool registered = false;
   {
     const std::lock_guard change(change_mutex_);
     const auto found = arenas_.find(offset);
     if (found == arenas_.end() || found->second.bytes != bytes || found->second.leaving)
       return CUDA_ERROR_INVALID_VALUE;
+    // An arena lies in the window that was agreed on, which stays.
+    address = reinterpret_cast<void*>(SlicesAt(offset, bytes).begin);
     found->second.leaving = true;
     registered = found->second.context != nullptr;
   }
