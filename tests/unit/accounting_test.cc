@@ -1,160 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // The worker's rows that take and give memory, with a driver that keeps its own books: what is counted is
 // what the driver holds, after many calls, and never more than the limit.
-#include "host_backend/worker/accounting/accounting.h"
-
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <atomic>
-#include <functional>
+#include <cstdlib>
 #include <optional>
 #include <random>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "host_backend/worker/accounting/managed_copies.h"
+#include "tests/unit/accounting_books.h"
 
 namespace causeway::host {
 namespace {
-
-constexpr uint64_t kMib = 1u << 20;
-
-// The driver: only sizes, no memory.
-struct Books {
-  std::mutex mutex;
-  uint64_t next = 1u << 20;
-  std::map<CUdeviceptr, uint64_t> linear;
-  std::map<CUdeviceptr, uint64_t> pooled;
-  std::map<uint64_t, uint64_t> physical;
-  uint64_t pool_reserved = 0, pool_used = 0;
-  uint64_t pool_step = 2 * kMib;  // in which the pool grows
-  uint64_t graph_reserved = 0, launches = 0;
-  std::function<void()>
-      once_unmapped;  // what another thread does before the thread that unmaps has the answer
-} books;
-const auto kPool = reinterpret_cast<CUmemoryPool>(0x77);
-const auto kContext = reinterpret_cast<CUcontext>(0x55);
-const auto kExec = reinterpret_cast<CUgraphExec>(0x33);
-const auto kGraph = reinterpret_cast<CUgraph>(0x34);
-constexpr uint64_t kGraphBytes = 8 * kMib;
-
-CUresult Alloc(CUdeviceptr* address, size_t bytes) {
-  const std::lock_guard lock(books.mutex);
-  *address = books.next += 512;
-  books.linear[*address] = bytes;
-  return CUDA_SUCCESS;
-}
-CUresult Free(CUdeviceptr address) {
-  const std::lock_guard lock(books.mutex);
-  return books.linear.erase(address) != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-CUresult PoolAlloc(CUdeviceptr* address, size_t bytes, CUmemoryPool, CUstream) {
-  const std::lock_guard lock(books.mutex);
-  *address = books.next += 512;
-  books.pooled[*address] = bytes;
-  books.pool_used += bytes;
-  while (books.pool_reserved < books.pool_used) books.pool_reserved += books.pool_step;
-  return CUDA_SUCCESS;
-}
-CUresult PoolAllocHere(CUdeviceptr* address, size_t bytes, CUstream stream) {
-  return PoolAlloc(address, bytes, kPool, stream);
-}
-CUresult PoolFree(CUdeviceptr address, CUstream) {
-  const std::lock_guard lock(books.mutex);
-  const auto found = books.pooled.find(address);
-  if (found == books.pooled.end()) return CUDA_ERROR_INVALID_VALUE;
-  books.pool_used -= found->second;
-  books.pooled.erase(found);
-  return CUDA_SUCCESS;
-}
-CUresult PoolTrim(CUmemoryPool, size_t) {
-  const std::lock_guard lock(books.mutex);
-  books.pool_reserved = (books.pool_used + books.pool_step - 1) / books.pool_step * books.pool_step;
-  return CUDA_SUCCESS;
-}
-CUresult PoolCreate(CUmemoryPool* pool, const CUmemPoolProps*) {
-  *pool = kPool;
-  return CUDA_SUCCESS;
-}
-CUresult PoolAttribute(CUmemoryPool, CUmemPool_attribute attribute, void* value) {
-  const std::lock_guard lock(books.mutex);
-  *static_cast<cuuint64_t*>(value) =
-      attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ? books.pool_reserved : books.pool_used;
-  return CUDA_SUCCESS;
-}
-CUresult Create(CUmemGenericAllocationHandle* made, size_t bytes, const CUmemAllocationProp*,
-                unsigned long long) {
-  const std::lock_guard lock(books.mutex);
-  *made = books.next += 512;
-  books.physical[*made] = bytes;
-  return CUDA_SUCCESS;
-}
-
-// A device and one context, primary.
-void OpenBooks() {
-  Driver& driver = DriverToFill();
-  driver.cuDeviceGetCount = [](int* count) { return *count = 1, CUDA_SUCCESS; };
-  driver.cuDeviceGetUuid = [](CUuuid* uuid, CUdevice) { return *uuid = {"GPU of the test"}, CUDA_SUCCESS; };
-  driver.cuCtxGetCurrent = [](CUcontext* context) { return *context = kContext, CUDA_SUCCESS; };
-  driver.cuCtxGetDevice = [](CUdevice* device) { return *device = 0, CUDA_SUCCESS; };
-  driver.cuGraphGetNodes = [](CUgraph, CUgraphNode* nodes, size_t* count) {
-    if (nodes != nullptr) nodes[0] = reinterpret_cast<CUgraphNode>(1);
-    return *count = 1, CUDA_SUCCESS;
-  };
-  driver.cuGraphNodeGetType = [](CUgraphNode, CUgraphNodeType* type) {
-    return *type = CU_GRAPH_NODE_TYPE_MEM_ALLOC, CUDA_SUCCESS;
-  };
-  driver.cuGraphMemAllocNodeGetParams = [](CUgraphNode, CUDA_MEM_ALLOC_NODE_PARAMS* params) {
-    return params->bytesize = kGraphBytes, CUDA_SUCCESS;
-  };
-  driver.cuMemAlloc_v2 = &Alloc;
-  driver.cuMemFree_v2 = &Free;
-  driver.cuMemAllocAsync = &PoolAllocHere;
-  driver.cuMemAllocFromPoolAsync = &PoolAlloc;
-  driver.cuMemFreeAsync = &PoolFree;
-  driver.cuMemPoolTrimTo = &PoolTrim;
-  driver.cuMemPoolCreate = &PoolCreate;
-  driver.cuMemPoolGetAttribute = &PoolAttribute;
-  driver.cuMemPoolDestroy = [](CUmemoryPool) { return CUDA_SUCCESS; };
-  driver.cuDeviceGetMemPool = [](CUmemoryPool* pool, CUdevice) { return *pool = kPool, CUDA_SUCCESS; };
-  driver.cuMemCreate = &Create;
-  driver.cuMemRelease = [](CUmemGenericAllocationHandle) { return CUDA_SUCCESS; };
-  driver.cuMemMap = [](CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long) {
-    return CUDA_SUCCESS;
-  };
-  driver.cuMemUnmap = [](CUdeviceptr, size_t) {
-    if (const auto next = std::exchange(books.once_unmapped, nullptr)) next();
-    return CUDA_SUCCESS;
-  };
-  driver.cuGraphLaunch = [](CUgraphExec, CUstream) {
-    books.graph_reserved = std::max(books.graph_reserved, kGraphBytes);
-    return ++books.launches, CUDA_SUCCESS;
-  };
-  driver.cuDeviceGetGraphMemAttribute = [](CUdevice, CUgraphMem_attribute attribute, void* value) {
-    const bool reserved = attribute == CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT;
-    return *static_cast<cuuint64_t*>(value) = reserved ? books.graph_reserved : 0, CUDA_SUCCESS;
-  };
-  driver.cuDeviceGraphMemTrim = [](CUdevice) { return books.graph_reserved = 0, CUDA_SUCCESS; };
-  driver.cuMemGetInfo_v2 = [](size_t* free, size_t* total) {
-    return *free = 90 * kMib, *total = 100 * kMib, CUDA_SUCCESS;
-  };
-  AccountMemory(driver);
-}
-
-class AccountingTest : public ::testing::Test {
- protected:
-  static void SetUpTestSuite() { OpenBooks(); }
-  AccountingTest()
-      : page_(static_cast<AccountPage*>(
-            mmap(nullptr, sizeof(AccountPage), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
-    page_->Open(3);
-    TheAccounting().Attach(page_, 3);
-  }
-  uint64_t Held() const { return page_->OnDevice(3, 0); }
-
-  AccountPage* page_;  // stays: what one test leaves to be counted is the next one's no more
-};
 
 // Of each thread: more of them where CAUSEWAY_TEST_CALLS says so.
 uint64_t Calls(uint64_t usual) {

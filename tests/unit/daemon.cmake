@@ -138,7 +138,7 @@ add_test(NAME account_page COMMAND account_page_test)
 set_tests_properties(account_page PROPERTIES LABELS unit TIMEOUT 60)
 
 # The worker's rows that count, with a driver of the test's own.
-add_executable(accounting_rows_test accounting_test.cc)
+add_executable(accounting_rows_test accounting_test.cc accounting_late_test.cc)
 target_link_libraries(accounting_rows_test PRIVATE causeway_worker_core GTest::gtest_main)
 add_test(NAME accounting COMMAND accounting_rows_test)
 set_tests_properties(accounting PROPERTIES LABELS unit TIMEOUT 60)

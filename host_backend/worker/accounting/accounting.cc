@@ -28,6 +28,21 @@ void Accounting::Unmap::operator()(AccountPage* page) const {
   munmap(page, sizeof *page);
 }
 
+bool Holding::Has(const ChargeRef& wanted) const {
+  return charge == wanted || std::any_of(others.begin(), others.end(),
+                                         [&](const Holding& other) { return other.charge == wanted; });
+}
+
+void Holding::Join(Holding more) {
+  if (charge == nullptr) {
+    *this = std::move(more);
+  } else if (more.charge != nullptr) {
+    std::move(more.others.begin(), more.others.end(), std::back_inserter(others));
+    more.others.clear();
+    others.push_back(std::move(more));
+  }
+}
+
 Accounting::Accounting() : Accounting(MapOwnPage()) {
   own_page_.reset(page_);
 }
@@ -107,9 +122,16 @@ void Accounting::Hold(ChargeSpace space, uint64_t key, ChargeRef charge, bool in
       TheDriver().cuCtxGetDevice(&device) == CUDA_SUCCESS) {
     holding.device = device;
   }
+  {
+    const std::lock_guard lock(mutex_);
+    if (contexts_.count(current) != 0) holding.context = current;
+  }
+  Hold(space, key, std::move(holding));
+}
+
+void Accounting::Hold(ChargeSpace space, uint64_t key, Holding holding) {
   const std::lock_guard lock(mutex_);
-  if (contexts_.count(current) != 0) holding.context = current;
-  holdings_[{space, key}] = std::move(holding);
+  holdings_[{space, key}].Join(std::move(holding));
 }
 
 bool Accounting::HoldAgain(ChargeSpace space, uint64_t key) {
@@ -120,20 +142,25 @@ bool Accounting::HoldAgain(ChargeSpace space, uint64_t key) {
   return true;
 }
 
-ChargeRef Accounting::Find(ChargeSpace space, uint64_t key) const {
+Holding Accounting::Find(ChargeSpace space, uint64_t key) const {
   const std::lock_guard lock(mutex_);
   const auto found = holdings_.find({space, key});
-  return found != holdings_.end() ? found->second.charge : nullptr;
+  if (found == holdings_.end()) return {};
+  Holding copy = found->second;
+  copy.references = 1;
+  return copy;
 }
 
-ChargeRef Accounting::FindAround(ChargeSpace space, uint64_t address) const {
+Holding Accounting::FindAround(ChargeSpace space, uint64_t address) const {
   const std::lock_guard lock(mutex_);
   const auto after = holdings_.upper_bound({space, address});
-  if (after == holdings_.begin()) return nullptr;
+  if (after == holdings_.begin()) return {};
   const auto& [key, holding] = *std::prev(after);
-  const bool is_around =
-      key.first == space && holding.charge != nullptr && address - key.second < holding.charge->bytes();
-  return is_around ? holding.charge : nullptr;
+  const uint64_t bytes = holding.Most([](const Charge& charge) { return charge.bytes(); });
+  if (key.first != space || address - key.second >= bytes) return {};
+  Holding copy = holding;
+  copy.references = 1;
+  return copy;
 }
 
 Holding Accounting::Take(ChargeSpace space, uint64_t key) {
@@ -149,8 +176,12 @@ Holding Accounting::Take(ChargeSpace space, uint64_t key) {
 void Accounting::PutBack(ChargeSpace space, uint64_t key, Holding holding) {
   if (holding.charge == nullptr) return;
   const std::lock_guard lock(mutex_);
-  const auto [found, inserted] = holdings_.emplace(Key{space, key}, holding);
-  if (!inserted) ++found->second.references;
+  Holding& held = holdings_[{space, key}];
+  if (held.Has(holding.charge)) {
+    ++held.references;
+  } else {
+    held.Join(std::move(holding));
+  }
 }
 
 std::vector<std::pair<uint64_t, Holding>> Accounting::TakeRange(ChargeSpace space, uint64_t first,
@@ -175,10 +206,26 @@ void Accounting::ContextBegins(CUcontext context) {
   contexts_.insert(context);
 }
 
+// Whether nothing of it is left.
+bool Accounting::EndPart(Holding& holding, const std::function<bool(const Holding&)>& ends) {
+  std::erase_if(holding.others, ends);
+  if (!ends(holding)) return false;
+  if (holding.others.empty()) return true;
+  Holding left = std::move(holding.others.back());
+  holding.others.pop_back();
+  left.references = holding.references;
+  left.others = std::move(holding.others);
+  holding = std::move(left);
+  return false;
+}
+
 void Accounting::EndWhere(const std::function<bool(const Holding&)>& ends) {
   {
     const std::lock_guard lock(mutex_);
-    std::erase_if(holdings_, [&](const auto& entry) { return ends(entry.second); });
+    for (auto next = holdings_.begin(); next != holdings_.end();) {
+      const auto each = next++;
+      if (EndPart(each->second, ends)) holdings_.erase(each);
+    }
   }
   Refresh();
 }

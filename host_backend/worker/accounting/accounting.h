@@ -3,6 +3,7 @@
 // (host_backend/common/shares/account_page.h), and the VM's limit on device memory. Calls that take and give
 // memory are counted by guards (AccountMemory); code that takes memory in another way says so here. Any thread.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -59,6 +60,20 @@ struct Holding {
   CUcontext context = nullptr;
   int device = kNoDevice;
   uint32_t references = 1;
+  // What else is held for the same key (Accounting::Hold). These have no others.
+  std::vector<Holding> others{};
+
+  bool Has(const ChargeRef& wanted) const;
+  // Holds that too; the references stay as they are.
+  void Join(Holding more);
+
+  // The most that `of` says of one of its charges; 0: it has none.
+  template <class Of>
+  uint64_t Most(Of of) const {
+    uint64_t most = charge != nullptr ? of(*charge) : 0;
+    for (const Holding& other : others) most = std::max<uint64_t>(most, other.Most(of));
+    return most;
+  }
 };
 
 class Accounting {
@@ -76,17 +91,21 @@ class Accounting {
   // Before memory is taken. Null: over the limit, which the log has been told. `device` is the driver's
   // number, or kNoDevice for memory of the host.
   ChargeRef Reserve(MemoryKind kind, int device, uint64_t bytes);
-  // What the charge is held for, once it exists. Ends with the caller's context if it is `in_context`.
+  // What the charge is held for, once it exists. Ends with the caller's context if it is `in_context`. What is
+  // held for the key already stays beside it until the key is taken or its context ends: between the driver's
+  // call that made one of the two and this one, others may have given back what was made and got the key again,
+  // so nobody can tell which of them lives.
   void Hold(ChargeSpace space, uint64_t key, ChargeRef charge, bool in_context);
+  void Hold(ChargeSpace space, uint64_t key, Holding holding);
   // One more reference to what is held; it is dropped as often. False: nothing is held for the key.
   bool HoldAgain(ChargeSpace space, uint64_t key);
-  // What is held for the key, if anything.
-  ChargeRef Find(ChargeSpace space, uint64_t key) const;
+  // What is held for the key, if anything, as one reference.
+  Holding Find(ChargeSpace space, uint64_t key) const;
   // Of what was charged by its first byte and lies around that address.
-  ChargeRef FindAround(ChargeSpace space, uint64_t address) const;
+  Holding FindAround(ChargeSpace space, uint64_t address) const;
   // Before memory is given back: afterwards its key may be another thread's.
   Holding Take(ChargeSpace space, uint64_t key);
-  // The driver refused to take it back.
+  // The driver refused to take it back. If that key has another owner by now, both are held, as after Hold.
   void PutBack(ChargeSpace space, uint64_t key, Holding holding);
   // As Take, all whose key is in [first, first + count).
   std::vector<std::pair<uint64_t, Holding>> TakeRange(ChargeSpace space, uint64_t first, uint64_t count);
@@ -150,6 +169,7 @@ class Accounting {
   bool TakeBytes(MemoryKind kind, int device, uint64_t bytes);
   void Refuse(int device, uint64_t bytes);
   void EndWhere(const std::function<bool(const Holding&)>& ends);
+  static bool EndPart(Holding& holding, const std::function<bool(const Holding&)>& ends);
   // These want reservoirs_mutex_.
   void Trim(int device);
   bool TakeOrTrim(MemoryKind kind, int device, uint64_t bytes);

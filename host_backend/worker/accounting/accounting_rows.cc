@@ -99,10 +99,17 @@ CUresult FreeCounted(CUdeviceptr address, auto free) {
                                       [&] { return GiveBack(ChargeSpace::kAddress, address, free); });
 }
 
+// The largest managed block that may lie there; 0: none does.
+uint64_t ManagedBytes(CUdeviceptr address) {
+  return TheAccounting().Find(ChargeSpace::kAddress, address).Most([](const Charge& charge) {
+    return charge.kind() == MemoryKind::kManaged ? charge.bytes() : 0;
+  });
+}
+
 CUresult Free(CUdeviceptr address) {
   std::optional<ManagedFree> waits;
-  const ChargeRef charge = TheAccounting().Find(ChargeSpace::kAddress, address);
-  if (charge != nullptr && charge->kind() == MemoryKind::kManaged) waits.emplace(address, charge->bytes());
+  const uint64_t bytes = ManagedBytes(address);
+  if (bytes != 0) waits.emplace(address, bytes);
   return FreeCounted(address, [&] { return Counted::own<&Driver::cuMemFree_v2>(address); });
 }
 
@@ -201,7 +208,7 @@ CUresult Retain(CUmemGenericAllocationHandle* allocation, void* address) {
   // It may have been released while it was mapped, and comes back with the same charge.
   if (!accounting.HoldAgain(ChargeSpace::kAllocation, *allocation))
     accounting.PutBack(ChargeSpace::kAllocation, *allocation,
-                       {.charge = accounting.FindAround(ChargeSpace::kMapping, KeyOf(address))});
+                       accounting.FindAround(ChargeSpace::kMapping, KeyOf(address)));
   return result;
 }
 
@@ -214,10 +221,10 @@ CUresult Import(CUmemGenericAllocationHandle* allocation, void* handle, CUmemAll
 
 CUresult Map(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle allocation,
              unsigned long long flags) {
-  ChargeRef charge = TheAccounting().Find(ChargeSpace::kAllocation, allocation);
+  Holding memory = TheAccounting().Find(ChargeSpace::kAllocation, allocation);
   const CUresult result = Counted::own<&Driver::cuMemMap>(address, bytes, offset, allocation, flags);
-  if (result == CUDA_SUCCESS && charge != nullptr)
-    TheAccounting().Hold(ChargeSpace::kMapping, address, std::move(charge), false);
+  if (result == CUDA_SUCCESS && memory.charge != nullptr)
+    TheAccounting().Hold(ChargeSpace::kMapping, address, std::move(memory));
   return result;
 }
 

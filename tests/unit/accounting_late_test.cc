@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// The worker's rows that count, where threads of a guest give back what others are just getting: the driver may
+// give the address, handle or pool to somebody else before the thread that had it has been told.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+
+#include "tests/unit/accounting_books.h"
+#include "tests/yield_until.h"
+
+namespace causeway::host {
+namespace {
+
+// A guest's threads free a block before the thread that allocated it has the answer, and another one gets the address.
+TEST_F(AccountingTest, ABlockCountsThoughAnEarlierOwnerOfItsAddressIsLate) {
+  page_->Begin(8 * kMib);
+  books.once_allocated = [](CUdeviceptr address) {
+    EXPECT_EQ(TheDriver().cuMemFree_v2(address), CUDA_SUCCESS);
+    books.given_again = address;
+    CUdeviceptr large = 0;
+    EXPECT_EQ(TheDriver().cuMemAlloc_v2(&large, 6 * kMib), CUDA_SUCCESS);
+    EXPECT_EQ(large, address);
+  };
+  CUdeviceptr address = 0, more = 0;
+  ASSERT_EQ(TheDriver().cuMemAlloc_v2(&address, 512), CUDA_SUCCESS);
+  EXPECT_EQ(Held(), 6 * kMib + 512);
+  EXPECT_EQ(TheDriver().cuMemAlloc_v2(&more, 4 * kMib), CUDA_ERROR_OUT_OF_MEMORY) << "the limit holds";
+  ASSERT_EQ(TheDriver().cuMemFree_v2(address), CUDA_SUCCESS);
+  EXPECT_EQ(Held(), 0u);
+}
+
+// The same where the later owner is the later one to say so.
+TEST_F(AccountingTest, ABlockCountsThoughItIsLateItself) {
+  page_->Begin(8 * kMib);
+  std::atomic<bool> has_got{false}, may_go_on{false};
+  std::thread other;
+  books.once_allocated = [&](CUdeviceptr address) {
+    EXPECT_EQ(TheDriver().cuMemFree_v2(address), CUDA_SUCCESS);
+    books.given_again = address;
+    books.once_allocated = [&](CUdeviceptr) {
+      has_got = true;
+      test::SleepUntil([&] { return may_go_on.load(); });
+    };
+    other = std::thread([] {
+      CUdeviceptr large = 0;
+      EXPECT_EQ(TheDriver().cuMemAlloc_v2(&large, 6 * kMib), CUDA_SUCCESS);
+    });
+    test::SleepUntil([&] { return has_got.load(); });
+  };
+  CUdeviceptr address = 0;
+  ASSERT_EQ(TheDriver().cuMemAlloc_v2(&address, 512), CUDA_SUCCESS);
+  may_go_on = true;
+  other.join();
+  EXPECT_EQ(Held(), 6 * kMib + 512);
+  // What the driver refuses stays held, all of it.
+  const auto entry = books.linear.extract(address);
+  EXPECT_EQ(TheDriver().cuMemFree_v2(address), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(Held(), 6 * kMib + 512);
+  TheAccounting().PrimaryEnds(0);
+  EXPECT_EQ(Held(), 0u);
+}
+
+TEST_F(AccountingTest, AMappingCountsThoughAnEarlierOneIsLate) {
+  page_->Begin(8 * kMib);
+  CUmemAllocationProp properties{};
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  CUmemGenericAllocationHandle small = 0, large = 0;
+  ASSERT_EQ(TheDriver().cuMemCreate(&small, 2 * kMib, &properties, 0), CUDA_SUCCESS);
+  ASSERT_EQ(TheDriver().cuMemCreate(&large, 6 * kMib, &properties, 0), CUDA_SUCCESS);
+  books.once_mapped = [&] {
+    EXPECT_EQ(TheDriver().cuMemUnmap(0x1000'0000, 2 * kMib), CUDA_SUCCESS);
+    EXPECT_EQ(TheDriver().cuMemMap(0x1000'0000, 6 * kMib, 0, large, 0), CUDA_SUCCESS);
+  };
+  ASSERT_EQ(TheDriver().cuMemMap(0x1000'0000, 2 * kMib, 0, small, 0), CUDA_SUCCESS);
+  ASSERT_EQ(TheDriver().cuMemRelease(large), CUDA_SUCCESS);
+  ASSERT_EQ(TheDriver().cuMemRelease(small), CUDA_SUCCESS);
+  EXPECT_EQ(Held(), 8 * kMib);
+  // A handle that is asked for by the address counts as the mapping does.
+  CUmemGenericAllocationHandle again = 0;
+  ASSERT_EQ(TheDriver().cuMemRetainAllocationHandle(&again, reinterpret_cast<void*>(0x1050'0000)),
+            CUDA_SUCCESS);
+  ASSERT_EQ(TheDriver().cuMemUnmap(0x1000'0000, 6 * kMib), CUDA_SUCCESS);
+  EXPECT_EQ(Held(), 8 * kMib);
+  ASSERT_EQ(TheDriver().cuMemRelease(again), CUDA_SUCCESS);
+  EXPECT_EQ(Held(), 0u);
+}
+
+// What a context has ended is another's memory before the end is told.
+TEST_F(AccountingTest, WhatIsHeldForAKeyEndsWithItsOwnContext) {
+  const auto current = [](CUcontext context) {
+    static CUcontext now;
+    now = context;
+    DriverToFill().cuCtxGetCurrent = [](CUcontext* got) { return *got = now, CUDA_SUCCESS; };
+  };
+  const auto first = reinterpret_cast<CUcontext>(0x56), second = reinterpret_cast<CUcontext>(0x57);
+  for (const CUcontext ends : {first, second}) {
+    TheAccounting().ContextBegins(first);
+    TheAccounting().ContextBegins(second);
+    CUdeviceptr address = 0;
+    current(first);
+    ASSERT_EQ(TheDriver().cuMemAlloc_v2(&address, kMib / 2), CUDA_SUCCESS);
+    books.given_again = address;
+    current(second);
+    ASSERT_EQ(TheDriver().cuMemAlloc_v2(&address, 2 * kMib), CUDA_SUCCESS);
+    TheAccounting().ContextEnds(ends);
+    EXPECT_EQ(Held(), ends == first ? 2 * kMib : kMib / 2);
+    ASSERT_EQ(TheDriver().cuMemFree_v2(address), CUDA_SUCCESS);
+    EXPECT_EQ(Held(), 0u);
+    TheAccounting().ContextEnds(ends == first ? second : first);
+  }
+  current(kContext);
+}
+
+}  // namespace
+}  // namespace causeway::host
