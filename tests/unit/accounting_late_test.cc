@@ -112,5 +112,30 @@ TEST_F(AccountingTest, WhatIsHeldForAKeyEndsWithItsOwnContext) {
   current(kContext);
 }
 
+// Pools that the driver names may be ones that another thread ends.
+TEST_F(AccountingTest, APoolThatEndsWhileItIsNamedIsForgotten) {
+  CUmemoryPool pool = nullptr;
+  CUmemPoolProps properties{};
+  properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+  ASSERT_EQ(TheDriver().cuMemPoolCreate(&pool, &properties), CUDA_SUCCESS);
+  books.pool_named = false;
+  std::thread other;
+  books.once_destroying = [&] {
+    other = std::thread([] {
+      CUmemoryPool named = nullptr;
+      CUmemLocation location{CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+      EXPECT_EQ(TheDriver().cuMemGetMemPool(&named, &location, CU_MEM_ALLOCATION_TYPE_PINNED), CUDA_SUCCESS);
+      EXPECT_EQ(named, kDefaultPool);
+    });
+    int turns = 0;  // long enough for a thread that nothing holds
+    test::SleepUntil([&] { return books.pool_named || ++turns == 100; });
+  };
+  ASSERT_EQ(TheDriver().cuMemPoolDestroy(pool), CUDA_SUCCESS);
+  other.join();
+  books.asked_when_ended = false;
+  TheAccounting().Refresh();
+  EXPECT_FALSE(books.asked_when_ended);
+}
+
 }  // namespace
 }  // namespace causeway::host

@@ -128,6 +128,10 @@ class Accounting {
   // Pools and graphs take and give back by themselves, so the driver is asked
   // (host_backend/worker/accounting/accounting_pools.cc).
   void KnowPool(CUmemoryPool pool, MemoryKind kind, int device);
+  // The same of one that the driver names in *pool when `give` asks it. It may be one that another thread is about to
+  // end, so no pool ends in between.
+  CUresult KnowGivenPool(const CUmemoryPool* pool, MemoryKind kind, int device,
+                         const std::function<CUresult()>& give);
   // Calls `destroy`, which ends the pool. Meanwhile no thread asks about the pool, or takes another one for
   // it that has its pointer.
   CUresult EndPool(CUmemoryPool pool, const std::function<CUresult()>& destroy);

@@ -119,6 +119,14 @@ void Accounting::KnowPool(CUmemoryPool pool, MemoryKind kind, int device) {
   pools_.emplace(pool, Reservoir{kind, device, 0});
 }
 
+CUresult Accounting::KnowGivenPool(const CUmemoryPool* pool, MemoryKind kind, int device,
+                                   const std::function<CUresult()>& give) {
+  const std::lock_guard lock(reservoirs_mutex_);
+  const CUresult result = give();
+  if (result == CUDA_SUCCESS) pools_.emplace(*pool, Reservoir{kind, device, 0});
+  return result;
+}
+
 CUresult Accounting::EndPool(CUmemoryPool pool, const std::function<CUresult()>& destroy) {
   const std::lock_guard lock(reservoirs_mutex_);
   const CUresult result = destroy();

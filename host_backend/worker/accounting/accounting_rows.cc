@@ -247,15 +247,15 @@ CUresult PoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
   return result;
 }
 
-// Pools that the driver has by itself, for other kinds of memory than cuDeviceGetDefaultMemPool's.
+// Pools that the driver has by itself, for other kinds of memory than cuDeviceGetDefaultMemPool's; or one that the program
+// has made and set in the place of such a pool.
 template <auto entry>
 CUresult GivenPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
-  const CUresult result = Counted::own<entry>(pool, location, type);
-  if (result != CUDA_SUCCESS || location == nullptr) return result;
+  const auto give = [&] { return Counted::own<entry>(pool, location, type); };
+  if (pool == nullptr || location == nullptr) return give();
   const Place place(*location);
-  TheAccounting().KnowPool(*pool, type == CU_MEM_ALLOCATION_TYPE_MANAGED ? MemoryKind::kManaged : place.kind,
-                           place.device);
-  return result;
+  return TheAccounting().KnowGivenPool(
+      pool, type == CU_MEM_ALLOCATION_TYPE_MANAGED ? MemoryKind::kManaged : place.kind, place.device, give);
 }
 
 CUresult PoolDestroy(CUmemoryPool pool) {
