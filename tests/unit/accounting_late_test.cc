@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <optional>
 #include <thread>
 
+#include "host_backend/worker/accounting/managed_copies.h"
 #include "tests/unit/accounting_books.h"
 #include "tests/yield_until.h"
 
@@ -135,6 +137,34 @@ TEST_F(AccountingTest, APoolThatEndsWhileItIsNamedIsForgotten) {
   books.asked_when_ended = false;
   TheAccounting().Refresh();
   EXPECT_FALSE(books.asked_when_ended);
+}
+
+// Others free the block while a free of it waits for its copies, and a larger one gets the address.
+TEST_F(AccountingTest, AFreeWaitsForTheCopiesOfTheBlockThatItEnds) {
+  CUdeviceptr address = 0;
+  ASSERT_EQ(TheDriver().cuMemAllocManaged(&address, 2 * kMib, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  const ManagedPiece block[] = {{address, 2 * kMib}}, beyond[] = {{address + 2 * kMib, kMib}};
+  std::optional<ManagedCopy> copy(std::in_place, block);
+  std::thread frees([&] { EXPECT_EQ(TheDriver().cuMemFree_v2(address), CUDA_SUCCESS); });
+  const auto give_way = [] {
+    int turns = 0;
+    test::SleepUntil([&] { return ++turns == 50; });
+  };
+  give_way();  // it waits for the copy
+  EXPECT_EQ(TheDriver().cuMemFreeAsync(address, nullptr), CUDA_SUCCESS);
+  books.given_again = address;
+  ASSERT_EQ(TheDriver().cuMemAllocManaged(&address, 4 * kMib, CU_MEM_ATTACH_GLOBAL), CUDA_SUCCESS);
+  std::optional<ManagedCopy> next(std::in_place, beyond);
+  copy.reset();
+  give_way();
+  {
+    const std::lock_guard lock(books.mutex);
+    EXPECT_EQ(books.linear.count(address), 1u) << "it was freed while it was copied";
+  }
+  next.reset();
+  frees.join();
+  EXPECT_EQ(books.linear.count(address), 0u);
+  EXPECT_EQ(Held(), 0u);
 }
 
 }  // namespace

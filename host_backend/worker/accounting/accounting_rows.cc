@@ -106,10 +106,16 @@ uint64_t ManagedBytes(CUdeviceptr address) {
   });
 }
 
+// While it waits for the copies of a block, others may end that and get a larger one at its address, whose copies it has not
+// waited for.
 CUresult Free(CUdeviceptr address) {
   std::optional<ManagedFree> waits;
-  const uint64_t bytes = ManagedBytes(address);
-  if (bytes != 0) waits.emplace(address, bytes);
+  uint64_t waited = 0;
+  for (uint64_t bytes = ManagedBytes(address); bytes > waited; bytes = ManagedBytes(address)) {
+    waits.reset();
+    waits.emplace(address, bytes);
+    waited = bytes;
+  }
   return FreeCounted(address, [&] { return Counted::own<&Driver::cuMemFree_v2>(address); });
 }
 
