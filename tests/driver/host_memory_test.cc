@@ -301,7 +301,8 @@ void EnqueueKernelAndFunction(SeenByFunction* seen) {
 // What is under way when a context ends uses what belongs to the context. Several times: the call must not come back earlier when the host
 // is only just done with the call before it.
 TEST_F(HostMemoryTest, AContextEndsBehindAFunctionThatUsesItsMemory) {
-  if (OnNvidiaLibrary()) GTEST_SKIP() << "NVIDIA's library (580.159.04) did not come back from one of these ends";
+  if (OnNvidiaLibrary())
+    GTEST_SKIP() << "NVIDIA's library (580.159.04) did not come back from one of these ends";
   for (int round = 0; round < 20; ++round) {
     CUcontext other = nullptr;
     SeenByFunction seen;
