@@ -191,31 +191,33 @@ TEST_F(GraphNodeTest, CopyBetweenDeviceMemories) {
   EXPECT_EQ(cuGraphAddMemcpyNode(&node, graph_, nullptr, 0, nullptr, context_), CUDA_ERROR_INVALID_VALUE);
 }
 
-// No call before has named the pinned memory.
+// No call before has named the pinned memory. An executable graph's copy goes on to be one from the host, as the driver demands.
 TEST_F(GraphNodeTest, CopyIsChangedToPinnedMemory) {
+  unsigned* host[3] = {};
+  for (unsigned i = 0; i < 3; ++i) {
+    OK(cuMemHostAlloc(reinterpret_cast<void**>(&host[i]), 4, 0));
+    *host[i] = 51 + i;
+  }
   CUDA_MEMCPY3D copy{};
-  copy.srcMemoryType = copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
-  copy.srcDevice = words_ + 8;
+  copy.srcMemoryType = CU_MEMORYTYPE_HOST;
+  copy.srcHost = host[0];
+  copy.dstMemoryType = CU_MEMORYTYPE_DEVICE;
   copy.dstDevice = words_;
   copy.WidthInBytes = 4;
   copy.Height = copy.Depth = 1;
   CUgraphNode node = nullptr;
   OK(cuGraphAddMemcpyNode(&node, graph_, nullptr, 0, &copy, context_));
   const CUgraphExec exec = Instantiate(graph_);
-  unsigned* host[2] = {};
-  for (unsigned i = 0; i < 2; ++i) {
-    OK(cuMemHostAlloc(reinterpret_cast<void**>(&host[i]), 4, 0));
-    *host[i] = 51 + i;
-  }
-  copy.srcMemoryType = CU_MEMORYTYPE_HOST;
-  copy.srcHost = host[0];
-  OK(cuGraphExecMemcpyNodeSetParams(exec, node, &copy, context_));
   Launch(exec);
   EXPECT_EQ(Word(0), 51u);
   copy.srcHost = host[1];
+  OK(cuGraphExecMemcpyNodeSetParams(exec, node, &copy, context_));
+  Launch(exec);
+  EXPECT_EQ(Word(0), 52u);
+  copy.srcHost = host[2];
   OK(cuGraphMemcpyNodeSetParams(node, &copy));
   Run(graph_);
-  EXPECT_EQ(Word(0), 52u);
+  EXPECT_EQ(Word(0), 53u);
   OK(cuGraphExecDestroy(exec));
   for (unsigned* each : host) OK(cuMemFreeHost(each));
 }
