@@ -48,7 +48,7 @@ class NestedGraphTest : public ObjectsTest {
                       [&] {
                         objects_.NameCapture();
                         CUresult result = objects_.Prepare();
-                        if (result == CUDA_SUCCESS) result = objects_.EndCapture(kTheStream, 0, Succeed);
+                        if (result == CUDA_SUCCESS) result = objects_.EndCapture(kTheStream, Succeed);
                         objects_.ReleaseCaptured(kGraph, graph, out_);
                         return result;
                       }),
@@ -65,7 +65,7 @@ class NestedGraphTest : public ObjectsTest {
       objects_.NameCapture();
       const CUresult prepared = objects_.Prepare();
       const auto call = [result] { return result; };
-      return prepared != CUDA_SUCCESS ? prepared : objects_.EndCapture(kTheStream, 0, call);
+      return prepared != CUDA_SUCCESS ? prepared : objects_.EndCapture(kTheStream, call);
     });
   }
   // Counts the driver's calls that end something.
@@ -223,14 +223,22 @@ TEST_F(LostGraphTest, HoldsNothingAfterItsCapture) {
   TheUserObjects().Begin(kTheObject, 1);
   ASSERT_EQ(Hold(), CUDA_SUCCESS);
   BindGraph(reinterpret_cast<CUgraph>(0x31));
-  Request(kContext, [&] { return objects_.EndCapture(kTheStream, 0, Fail); });
+  Request(kContext, [&] { return objects_.EndCapture(kTheStream, Fail); });
   EXPECT_EQ(Release(), CUDA_ERROR_INVALID_VALUE) << "a graph with the same pointer holds nothing";
+}
+
+// The request that ends the capture need not have seen the number: another one may have given it while this one waited for its turn.
+TEST_F(LostGraphTest, TakesTheNumberAlongThatItWasGivenMeanwhile) {
+  ASSERT_EQ(objects_.Known(HandleKind::kGraph, kTheGraph), kGraph);
+  Request(kContext, [&] { return objects_.EndCapture(kTheStream, Fail); });
+  EXPECT_EQ(objects_.Known(HandleKind::kGraph, kTheGraph), 0u);
+  EXPECT_EQ(objects_.Find(HandleKind::kGraph, kGraph), nullptr);
 }
 
 TEST_F(LostGraphTest, IsNotTakenForTheNextOneOfItsPointerAndNumber) {
   TheUserObjects().Begin(kTheObject, 1);
   BindGraph(reinterpret_cast<CUgraph>(0x31));
-  Request(kContext, [&] { return objects_.EndCapture(kTheStream, 0, Fail); });
+  Request(kContext, [&] { return objects_.EndCapture(kTheStream, Fail); });
   BindGraph(kTheGraph);
   ASSERT_EQ(Hold(), CUDA_SUCCESS);
   EXPECT_EQ(End(HandleKind::kStream, kStream, Succeed), CUDA_SUCCESS);
@@ -241,7 +249,7 @@ TEST_F(LostGraphTest, IsNotTakenForTheNextOneWhereTheEndOfItsStreamWaits) {
   TheUserObjects().Begin(kTheObject, 1);
   const auto end = [&] {
     std::thread([&] { EXPECT_EQ(End(HandleKind::kStream, kStream, Succeed), CUDA_SUCCESS); }).join();
-    EXPECT_EQ(objects_.EndCapture(kTheStream, kGraph, Fail), Fail());
+    EXPECT_EQ(objects_.EndCapture(kTheStream, Fail), Fail());
     std::thread([&] { BindGraph(kTheGraph); }).join();
     EXPECT_EQ(Hold(), CUDA_SUCCESS);
   };

@@ -55,7 +55,7 @@ TEST_F(ObjectsTest, WhatAGraphHoldsCountsAfterItsCapture) {
   ASSERT_EQ(hold(), CUDA_SUCCESS);
   ASSERT_EQ(hold(), CUDA_SUCCESS);
   EXPECT_EQ(hold(), CUDA_ERROR_OUT_OF_MEMORY);
-  const auto end = [&] { return objects_.EndCapture(kTheStream, kGraph, Succeed); };
+  const auto end = [&] { return objects_.EndCapture(kTheStream, Succeed); };
   EXPECT_EQ(Request(kContext, end), CUDA_SUCCESS);
   EXPECT_EQ(hold(), CUDA_ERROR_OUT_OF_MEMORY) << "the graph still has all of them";
   EXPECT_EQ(End(HandleKind::kGraph, kGraph, Refuse), CUDA_ERROR_NOT_PERMITTED);
@@ -167,7 +167,7 @@ TEST_F(ObjectsTest, AGraphMadeWhileACaptureFailsIsAnother) {
     EXPECT_EQ(number.load(), 0u) << "it waits";
     return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
   };
-  EXPECT_EQ(Request(kContext, [&] { return objects_.EndCapture(kTheStream, kGraph, fail); }),
+  EXPECT_EQ(Request(kContext, [&] { return objects_.EndCapture(kTheStream, fail); }),
             CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
   other.join();
   EXPECT_EQ(number.load(), kFreshGraph);
@@ -177,7 +177,7 @@ TEST_F(ObjectsTest, AGraphMadeWhileACaptureFailsIsAnother) {
 }
 
 TEST_F(ObjectsTest, ACaptureWhoseEndIsRefusedGoesOn) {
-  EXPECT_EQ(Request(kContext, [&] { return objects_.EndCapture(kTheStream, kGraph, Refuse); }),
+  EXPECT_EQ(Request(kContext, [&] { return objects_.EndCapture(kTheStream, Refuse); }),
             CUDA_ERROR_NOT_PERMITTED);
   EXPECT_EQ(TheCaptures().GraphOf(kTheStream), kTheGraph);
   EXPECT_EQ(objects_.Known(HandleKind::kGraph, kTheGraph), kGraph);

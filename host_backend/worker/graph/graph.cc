@@ -297,11 +297,11 @@ CUresult Serve_cuStreamGetCaptureInfo_v2(Session& session, Request& request) {
   return PutDependencies(session, body, {reply.graph, graph}, all, request);
 }
 
-// The graph that ends with a failed capture, if it was given a number: from here it is the request's alone.
-CUresult NameCaptured(Session& session, CUstream stream, WireHandle* captured, Reader& in) {
+// All captures, and the graph that ends with a failed one, if it has a number already: from here they are the request's alone.
+CUresult NameCaptured(Session& session, CUstream stream, Reader& in) {
   session.objects().NameCapture();
-  *captured = session.objects().Known(HandleKind::kGraph, TheCaptures().GraphOf(stream));
-  if (*captured != 0) session.objects().ToDriver(HandleKind::kGraph, *captured, in);
+  const WireHandle captured = session.objects().Known(HandleKind::kGraph, TheCaptures().GraphOf(stream));
+  if (captured != 0) session.objects().ToDriver(HandleKind::kGraph, captured, in);
   return in.ok() ? session.objects().Prepare() : in.error();
 }
 
@@ -315,10 +315,9 @@ CUresult Serve_cuStreamEndCapture(Session& session, Request& request) {
   auto stream = session.objects().ToDriver<CUstream>(body.stream, request.in);
   if (!request.in.ok()) return request.in.error();
   CUgraph graph = nullptr;
-  WireHandle captured = 0;
-  if (const CUresult named = NameCaptured(session, stream, &captured, request.in)) return named;
+  if (const CUresult named = NameCaptured(session, stream, request.in)) return named;
   if (const CUresult result = session.objects().EndCapture(
-          stream, captured, [&] { return TheDriver().cuStreamEndCapture(stream, &graph); }))
+          stream, [&] { return TheDriver().cuStreamEndCapture(stream, &graph); }))
     return result;
   request.out.Put(session.objects().ReleaseCaptured(body.graph, graph, request.out));
   return request.out.error();

@@ -23,9 +23,7 @@ CUresult Serve_cuMemPoolImportFromShareableHandle(Session& session, Request& req
     return TheDriver().cuMemPoolImportFromShareableHandle(&pool, handle, type, body.flags);
   };
   if (const CUresult result = OpenHandle(session, request, body, true, import)) return result;
-  WireHandle known = session.objects().Known(HandleKind::kMemoryPool, pool);
-  if (known == 0) session.objects().Bind(HandleKind::kMemoryPool, known = body.object, pool, request.out);
-  request.out.Put(known);
+  request.out.Put(session.objects().BindOrKnown(HandleKind::kMemoryPool, body.object, pool, request.out));
   return request.out.error();
 }
 

@@ -176,6 +176,8 @@ void HandleTable::HoldUsed(std::span<const WireHandle> holders, std::span<const 
       if (before != holds_.end()) held.insert(held.end(), before->second.begin(), before->second.end());
     }
   }
+  // The last capture may have ended since the request looked. What it held is forgotten then, and nothing would forget what comes later.
+  if (is_capturing != nullptr && !is_capturing()) std::erase(all, kCapturing);
   if (held.empty()) return;
   for (const WireHandle holder : all) {
     auto& known = holds_[holder];

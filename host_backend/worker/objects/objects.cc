@@ -149,12 +149,15 @@ bool IsUsedByOne(HandleKind kind) {
   return IsGraphPart(kind) || kind == HandleKind::kGraphExec || kind == HandleKind::kLink;
 }
 
-// Whether it is a pool of the driver's own, which never ends. Any other was made by the guest, and has had its number since then: where
-// it has none any more, it has ended or is about to. In the place of pools on the host the guest uses a device's.
-bool IsDefaultPool(const void* pool) {
+// Whether a pool that is known by no number may get one: what an import has just made, and a pool of the driver's own, which never ends.
+// Any other was made by the guest, and has had its number since then: where it has none any more, it has ended or is about to. In the place
+// of pools on the host the guest uses a device's.
+bool MayPoolBeNew(const void* pool) {
   const Driver& driver = TheDriver();
   const auto op = static_cast<Op>(named.op);
-  if (op == Op::cuDeviceGetDefaultMemPool || op == Op::cuMemGetDefaultMemPool) return true;
+  if (op == Op::cuDeviceGetDefaultMemPool || op == Op::cuMemGetDefaultMemPool ||
+      op == Op::cuMemPoolImportFromShareableHandle)
+    return true;
   int count = 0;
   if (!Has(driver.cuDeviceGetDefaultMemPool) || driver.cuDeviceGetCount(&count) != CUDA_SUCCESS) return false;
   for (int ordinal = 0; ordinal < count; ++ordinal) {
@@ -305,13 +308,15 @@ WireHandle Objects::ReleaseCaptured(WireHandle fresh, CUgraph graph, Writer& w) 
   return wire;
 }
 
-CUresult Objects::EndCapture(CUstream stream, WireHandle captured, const HandleTable::Call& call) {
+CUresult Objects::EndCapture(CUstream stream, const HandleTable::Call& call) {
   // A capture that fails takes its graph with it, unless that was there before.
   const auto takes_graph = [](CUresult result) {
     return result == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED || result == CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
   };
   // It may end with this; afterwards there is no telling.
   CUgraph graph = TheCaptures().GraphOf(stream);
+  // The request has all captures to itself from Prepare on. Before that another one may have given the graph its number.
+  const WireHandle captured = Known(HandleKind::kGraph, graph);
   UserObjects::Held held;
   // Also that of a graph whose number is another's by now.
   if (graph != nullptr) held = TheUserObjects().GraphEnds(graph);
@@ -524,7 +529,7 @@ WireHandle Objects::BindOrKnownTo(Found parent, HandleKind kind, WireHandle fres
       may_be_new = parent.wire != 0 || named.is_capture;
       break;
     case HandleKind::kMemoryPool:
-      may_be_new = handles_.Reverse(kind, value) == 0 && IsDefaultPool(value);
+      may_be_new = handles_.Reverse(kind, value) == 0 && MayPoolBeNew(value);
       break;
     default:
       break;

@@ -126,9 +126,8 @@ class Objects {
   // The same of one that was captured: from now on it ends with nothing.
   WireHandle ReleaseCaptured(WireHandle fresh, CUgraph graph, Writer& w);
   // Makes the driver's `call` that ends the stream's capture; what it made remembers what was used meanwhile.
-  // `captured`: the number of the graph that ends with a capture that fails, which the request has to itself;
-  // 0: it has none.
-  CUresult EndCapture(CUstream stream, WireHandle captured, const HandleTable::Call& call);
+  // The graph of a capture that fails ends with it. The request has named all captures (NameCapture) and is prepared.
+  CUresult EndCapture(CUstream stream, const HandleTable::Call& call);
 
   // ---- what must live as long as an object of the driver's: the image of a library, the log buffers of a
   // link
