@@ -170,13 +170,20 @@ bool NamesProcessor(CUmem_advise advice) {
          advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY;
 }
 
+// Advice that names no processor needs a place all the same, of a kind that exists.
+bool IsAdvice(CUmem_advise advice, const CUmemLocation& given) {
+  Location location;
+  const bool is_known = advice >= CU_MEM_ADVISE_SET_READ_MOSTLY && advice <= CU_MEM_ADVISE_UNSET_ACCESSED_BY;
+  const bool is_place =
+      given.type == CU_MEM_LOCATION_TYPE_DEVICE || given.type == CU_MEM_LOCATION_TYPE_HOST ||
+      given.type == CU_MEM_LOCATION_TYPE_HOST_NUMA || given.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
+  return is_known && is_place && (!NamesProcessor(advice) || CheckLocation(given, &location) == CUDA_SUCCESS);
+}
+
 CUresult Advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, const CUmemLocation& given) {
   PageRange range{};
   Location location;
   if (const CUresult result = NeedContext()) return result;
-  // The driver looks before captures whether there is an advice or a place at all.
-  if (advice < CU_MEM_ADVISE_SET_READ_MOSTLY && given.type == CU_MEM_LOCATION_TYPE_INVALID)
-    return CUDA_ERROR_INVALID_VALUE;
   if (const CUresult unsafe = CheckUnsafeCall()) return unsafe;
   if (IsMigrating(address)) {
     if (NamesProcessor(advice)) {
@@ -468,6 +475,9 @@ CUresult cuMemAdvise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUd
   return Advise(address, bytes, advice, OfDevice(device));
 }
 CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location) {
+  if (const CUresult result = NeedContext()) return result;
+  // The driver looks at the advice and the place before captures, as was seen on an H200.
+  if (!IsAdvice(advice, location)) return CUDA_ERROR_INVALID_VALUE;
   return Advise(address, bytes, advice, location);
 }
 

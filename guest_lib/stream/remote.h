@@ -141,11 +141,16 @@ CUstream StreamAmong(First first, Rest... rest) {
     return StreamAmong(rest...);
   }
 }
-// Whether a call's first parameter names an object and is null.
+// Whether the first of a call's parameters that names an object is null.
 template <class First, class... Rest>
-constexpr bool NamesNothing(First first, Rest...) {
-  if constexpr (std::is_pointer_v<First>) return first == nullptr;
-  return false;
+constexpr bool NamesNothing(First first, Rest... rest) {
+  if constexpr (kKindOf<First> != HandleKind::kNone) {
+    return first == nullptr;
+  } else if constexpr (sizeof...(Rest) != 0) {
+    return NamesNothing(rest...);
+  } else {
+    return false;
+  }
 }
 // The answer that the program gets. INVALID_VALUE and NOT_SUPPORTED may have been found before the driver saw the call. Then this
 // first looks at what the driver looks at first, as the row's traits state it, and answers with the error that it finds there.

@@ -74,8 +74,8 @@ inline constexpr Traits kSubmits{1u << 13};
 // What the driver looks at before it looks at a call's arguments, as was seen with version 580; of most calls it is not known, or makes no
 // difference. The guest looks at it when the answer is INVALID_VALUE or NOT_SUPPORTED, which may have been found before the driver was
 // called (guest_lib/stream/remote.h). The traits below stand, one after the other, for: a current context; the capture of the call's
-// stream; whether a capture forbids the call (guest_lib/stream/capture_rule.h); whether the first parameter is a null object
-// (INVALID_HANDLE).
+// stream; whether a capture forbids the call (guest_lib/stream/capture_rule.h); whether the first object among the parameters
+// is null (INVALID_HANDLE).
 inline constexpr Traits kContextFirst{1u << 14};
 inline constexpr Traits kCaptureFirst{1u << 15};
 inline constexpr Traits kForbiddenFirst{1u << 16};
