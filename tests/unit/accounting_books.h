@@ -32,6 +32,9 @@ struct Books {
   std::function<void()> once_unmapped, once_mapped;
   std::function<void(CUdeviceptr)> once_allocated;
   std::function<void()> once_destroying;  // the same before the pool's end
+  std::function<void()> once_freeing;     // before a pool's memory is freed, or the free is refused
+  std::function<void()> once_freed;       // after that
+  bool refuses_frees = false;             // as in a stream that is being captured
   std::atomic<bool> pool_ended{false}, pool_named{false}, asked_when_ended{false};
 };
 inline Books books;
@@ -58,7 +61,8 @@ inline CUresult Free(CUdeviceptr address) {
 }
 inline CUresult PoolAlloc(CUdeviceptr* address, size_t bytes, CUmemoryPool, CUstream) {
   const std::lock_guard lock(books.mutex);
-  *address = books.next += 512;
+  const CUdeviceptr again = std::exchange(books.given_again, 0);
+  *address = again != 0 ? again : books.next += 512;
   books.pooled[*address] = bytes;
   books.pool_used += bytes;
   while (books.pool_reserved < books.pool_used) books.pool_reserved += books.pool_step;
@@ -67,7 +71,7 @@ inline CUresult PoolAlloc(CUdeviceptr* address, size_t bytes, CUmemoryPool, CUst
 inline CUresult PoolAllocHere(CUdeviceptr* address, size_t bytes, CUstream stream) {
   return PoolAlloc(address, bytes, kPool, stream);
 }
-inline CUresult PoolFree(CUdeviceptr address, CUstream) {
+inline CUresult FreeInBooks(CUdeviceptr address) {
   const std::lock_guard lock(books.mutex);
   const auto found = books.pooled.find(address);
   if (found == books.pooled.end())
@@ -75,6 +79,13 @@ inline CUresult PoolFree(CUdeviceptr address, CUstream) {
   books.pool_used -= found->second;
   books.pooled.erase(found);
   return CUDA_SUCCESS;
+}
+inline CUresult PoolFree(CUdeviceptr address, CUstream) {
+  const bool refuses = std::exchange(books.refuses_frees, false);
+  if (const auto next = std::exchange(books.once_freeing, nullptr)) next();
+  const CUresult result = refuses ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : FreeInBooks(address);
+  if (const auto next = std::exchange(books.once_freed, nullptr)) next();
+  return result;
 }
 inline CUresult PoolTrim(CUmemoryPool, size_t) {
   const std::lock_guard lock(books.mutex);

@@ -139,6 +139,85 @@ TEST_F(AccountingTest, APoolThatEndsWhileItIsNamedIsForgotten) {
   EXPECT_FALSE(books.asked_when_ended);
 }
 
+// A pool with one allocation, whose free is what another thread ends the pool in.
+class AccountingOfPoolsTest : public AccountingTest {
+ protected:
+  AccountingOfPoolsTest() {
+    page_->Begin(16 * kMib);
+    books.pool_step = 2 * kMib;
+    CUmemPoolProps properties{};
+    properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {0}};
+    EXPECT_EQ(TheDriver().cuMemPoolCreate(&pool_, &properties), CUDA_SUCCESS);
+    EXPECT_EQ(FromPool(&first_, 6 * kMib), CUDA_SUCCESS);
+  }
+  ~AccountingOfPoolsTest() override {
+    EXPECT_EQ(Held(), 0u);
+    PoolTrim(pool_, 0);
+  }
+  CUresult FromPool(CUdeviceptr* address, size_t bytes) {
+    return TheDriver().cuMemAllocFromPoolAsync(address, bytes, pool_, nullptr);
+  }
+  void End() { EXPECT_EQ(TheDriver().cuMemPoolDestroy(pool_), CUDA_SUCCESS); }
+
+  CUmemoryPool pool_ = nullptr;
+  CUdeviceptr first_ = 0;
+};
+
+TEST_F(AccountingOfPoolsTest, WhatAFreeRefusesCountsThoughItsPoolEndsMeanwhile) {
+  books.refuses_frees = true;
+  books.once_freeing = [&] { End(); };
+  EXPECT_EQ(TheDriver().cuMemFreeAsync(first_, nullptr), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  EXPECT_EQ(Held(), 6 * kMib) << "it lives on";
+  EXPECT_EQ(TheDriver().cuMemFreeAsync(first_, nullptr), CUDA_SUCCESS);
+}
+
+TEST_F(AccountingOfPoolsTest, WhatIsFreedCountsNoMoreThoughItsPoolEndsMeanwhile) {
+  books.once_freeing = [&] { End(); };
+  EXPECT_EQ(TheDriver().cuMemFreeAsync(first_, nullptr), CUDA_SUCCESS);
+}
+
+// The free drops what was held for the block that it freed, and not what is the new owner's.
+TEST_F(AccountingOfPoolsTest, AnAddressThatIsGivenAgainBeforeTheFreeIsToldStaysItsOwners) {
+  books.once_freed = [&] {
+    End();
+    books.pool_reserved = 0;
+    books.given_again = first_;
+    CUdeviceptr linear = 0;
+    EXPECT_EQ(TheDriver().cuMemAlloc_v2(&linear, 2 * kMib), CUDA_SUCCESS);
+    EXPECT_EQ(linear, first_);
+  };
+  EXPECT_EQ(TheDriver().cuMemFreeAsync(first_, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(Held(), 2 * kMib);
+  EXPECT_EQ(TheDriver().cuMemFree_v2(first_), CUDA_SUCCESS);
+}
+
+// The same where the next owner's memory is of that pool too.
+TEST_F(AccountingOfPoolsTest, AnAddressThatThePoolGivesAgainStaysItsOwners) {
+  books.once_freed = [&] {
+    books.given_again = first_;
+    CUdeviceptr second = 0;
+    EXPECT_EQ(FromPool(&second, 4 * kMib), CUDA_SUCCESS);
+    EXPECT_EQ(second, first_);
+  };
+  EXPECT_EQ(TheDriver().cuMemFreeAsync(first_, nullptr), CUDA_SUCCESS);
+  End();
+  EXPECT_EQ(Held(), 4 * kMib);
+  EXPECT_EQ(TheDriver().cuMemFreeAsync(first_, nullptr), CUDA_SUCCESS);
+}
+
+// The pool gives the bytes of the freed block to another one, at a higher address, and ends before the free is told.
+TEST_F(AccountingOfPoolsTest, WhatLivesWhereSomethingWasFreedCountsInFull) {
+  CUdeviceptr second = 0;
+  books.once_freed = [&] {
+    EXPECT_EQ(FromPool(&second, 6 * kMib), CUDA_SUCCESS);
+    EXPECT_EQ(Held(), 6 * kMib);
+    End();
+  };
+  EXPECT_EQ(TheDriver().cuMemFreeAsync(first_, nullptr), CUDA_SUCCESS);
+  EXPECT_EQ(Held(), 6 * kMib);
+  EXPECT_EQ(TheDriver().cuMemFreeAsync(second, nullptr), CUDA_SUCCESS);
+}
+
 // Others free the block while a free of it waits for its copies, and a larger one gets the address.
 TEST_F(AccountingTest, AFreeWaitsForTheCopiesOfTheBlockThatItEnds) {
   CUdeviceptr address = 0;

@@ -184,6 +184,14 @@ void Accounting::PutBack(ChargeSpace space, uint64_t key, Holding holding) {
   }
 }
 
+void Accounting::Drop(ChargeSpace space, uint64_t key, const ChargeRef& charge) {
+  const std::lock_guard lock(mutex_);
+  const auto found = holdings_.find({space, key});
+  if (found == holdings_.end()) return;
+  if (EndPart(found->second, [&](const Holding& holding) { return holding.charge == charge; }))
+    holdings_.erase(found);
+}
+
 std::vector<std::pair<uint64_t, Holding>> Accounting::TakeRange(ChargeSpace space, uint64_t first,
                                                                 uint64_t count) {
   std::vector<std::pair<uint64_t, Holding>> taken;

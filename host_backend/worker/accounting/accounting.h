@@ -107,6 +107,8 @@ class Accounting {
   Holding Take(ChargeSpace space, uint64_t key);
   // The driver refused to take it back. If that key has another owner by now, both are held, as after Hold.
   void PutBack(ChargeSpace space, uint64_t key, Holding holding);
+  // Of what is held for the key that charge alone, if it is there: what others hold for the key stays.
+  void Drop(ChargeSpace space, uint64_t key, const ChargeRef& charge);
   // As Take, all whose key is in [first, first + count).
   std::vector<std::pair<uint64_t, Holding>> TakeRange(ChargeSpace space, uint64_t first, uint64_t count);
 
@@ -207,8 +209,10 @@ class Accounting {
   struct Pooled {
     CUmemoryPool pool;
     uint64_t bytes;
+    ChargeRef outlives;  // what EndPool holds for the address instead of this entry
   };
-  std::map<CUdeviceptr, Pooled> pooled_;
+  // Frees that are being made share them.
+  std::map<CUdeviceptr, std::shared_ptr<Pooled>> pooled_;
   std::atomic<bool> any_pooled_{false};
 };
 

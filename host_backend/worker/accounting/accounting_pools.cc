@@ -116,6 +116,8 @@ bool Accounting::TakeOrTrim(MemoryKind kind, int device, uint64_t bytes) {
 
 void Accounting::KnowPool(CUmemoryPool pool, MemoryKind kind, int device) {
   const std::lock_guard lock(reservoirs_mutex_);
+  // An earlier one with that pointer has ended unseen, with all that lay in it.
+  std::erase_if(pooled_, [pool](const auto& entry) { return entry.second->pool == pool; });
   pools_.emplace(pool, Reservoir{kind, device, 0});
 }
 
@@ -134,29 +136,47 @@ CUresult Accounting::EndPool(CUmemoryPool pool, const std::function<CUresult()>&
   if (result != CUDA_SUCCESS || found == pools_.end()) return result;
   const Reservoir ended = found->second;
   pools_.erase(found);
-  // What still lives in it keeps its memory until it is freed.
+  // What still lives in it keeps its memory until it is freed. A free that has been called but has not said how it
+  // went may still fail, so what it frees counts too. If the driver has freed that already, its bytes can lie in
+  // another entry as well, and for that moment the sum is more than the pool had: each counts in full, so that none
+  // of those that live is left with too little when the free drops its own charge.
   uint64_t kept = 0;
   std::erase_if(pooled_, [&](const auto& entry) {
-    if (entry.second.pool != pool) return false;
-    const uint64_t bytes = std::min(entry.second.bytes, ended.counted - kept);
-    kept += bytes;
-    Hold(ChargeSpace::kAddress, entry.first,
-         std::make_shared<const Charge>(page_, cell_, ended.kind, Place(ended.device), bytes), false);
+    const auto& [address, memory] = entry;
+    if (memory->pool != pool) return false;
+    memory->outlives =
+        std::make_shared<const Charge>(page_, cell_, ended.kind, Place(ended.device), memory->bytes);
+    kept += memory->bytes;
+    Hold(ChargeSpace::kAddress, address, memory->outlives, false);
     return true;
   });
-  page_->Return(cell_, ended.kind, Place(ended.device), ended.counted - kept);
+  if (kept <= ended.counted) {
+    page_->Return(cell_, ended.kind, Place(ended.device), ended.counted - kept);
+  } else {
+    page_->Add(cell_, ended.kind, Place(ended.device), kept - ended.counted);
+  }
   return result;
 }
 
+// The entry stays during the driver's call, which may fail after the pool has ended. It is known by its identity
+// afterwards: the driver may have given the address to another thread, whose entry and charges stay.
 CUresult Accounting::FreeFromPool(CUdeviceptr address, const std::function<CUresult()>& free) {
   if (!any_pooled_.load()) return free();
-  std::unique_lock lock(reservoirs_mutex_);
-  auto known = pooled_.extract(address);  // first: the driver may give the address again at once
-  lock.unlock();
+  std::shared_ptr<Pooled> known;
+  {
+    const std::lock_guard lock(reservoirs_mutex_);
+    const auto found = pooled_.find(address);
+    if (found != pooled_.end()) known = found->second;
+  }
   const CUresult result = free();
-  if (result == CUDA_SUCCESS || known.empty()) return result;
-  lock.lock();
-  pooled_.insert(std::move(known));
+  if (result != CUDA_SUCCESS || known == nullptr) return result;
+  const std::lock_guard lock(reservoirs_mutex_);
+  const auto found = pooled_.find(address);
+  if (found != pooled_.end() && found->second == known) {
+    pooled_.erase(found);
+  } else if (known->outlives != nullptr) {
+    Drop(ChargeSpace::kAddress, address, std::exchange(known->outlives, nullptr));
+  }
   return result;
 }
 
@@ -214,7 +234,7 @@ CUresult Accounting::AllocateFromPool(CUmemoryPool pool, const CUdeviceptr* addr
   RefreshPool(pool, *reservoir, &advance);
   page_->Return(cell_, reservoir->kind, place, advance);
   if (result == CUDA_SUCCESS) {
-    pooled_[*address] = {pool, bytes};
+    pooled_[*address] = std::make_shared<Pooled>(Pooled{pool, bytes, nullptr});
     any_pooled_.store(true);
   }
   return result;
