@@ -92,7 +92,35 @@ TEST_F(DaemonLinkTest, ADaemonThatNumbersNothingIsBelievedUntilItIsLate) {
   EXPECT_EQ(ask(false), CUDA_SUCCESS);
   GiveUpOne(link);
   EXPECT_EQ(ask(false), CUDA_ERROR_OPERATING_SYSTEM) << "it may be the answer to the question before";
+  EXPECT_EQ(ask(false), CUDA_SUCCESS)
+      << "it was not: the daemon has crashed, and the next one answers in time";
+  GiveUpOne(link);
   EXPECT_EQ(ask(true), CUDA_SUCCESS) << "the next daemon numbers its answers";
+  EXPECT_EQ(ask(false), CUDA_SUCCESS) << "and has answered all that were asked before";
+}
+
+TEST_F(DaemonLinkTest, AsManyAnswersWithoutNumbersAreSkippedAsAreOverdue) {
+  DaemonLink link(worker_.get(), kShort);
+  const SharingReply unnumbered{};
+  const auto ask = [&](int late) {
+    UniqueFd file;
+    CUresult result = CUDA_ERROR_UNKNOWN;
+    std::thread asks([&] { result = link.GetImage(kSecond, kSecondBytes, &file); });
+    Read();
+    for (int i = 0; i < late; ++i) link.Deliver(unnumbered, FileOf(kFirstBytes));
+    link.Deliver(unnumbered, FileOf(kSecondBytes));
+    asks.join();
+    EXPECT_EQ(result, CUDA_SUCCESS);
+    return BytesOf(file);
+  };
+  GiveUpOne(link);
+  link.Deliver(unnumbered, FileOf(kFirstBytes));  // nobody waits
+  EXPECT_EQ(ask(0), kSecondBytes);
+  GiveUpOne(link);
+  GiveUpOne(link);
+  link.Deliver(unnumbered, FileOf(kFirstBytes));
+  EXPECT_EQ(ask(1), kSecondBytes) << "the other one comes while the next question waits";
+  EXPECT_EQ(ask(0), kSecondBytes);
 }
 
 }  // namespace

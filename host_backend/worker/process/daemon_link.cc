@@ -29,14 +29,21 @@ CUresult DaemonLink::Ask(SharingRequest request, int descriptor, SharingReply* r
   request.number = asked_;
   waiting_ = true;
   arrived_ = false;
+  refused_ = false;
   if (!SendPacket(control_, &request, sizeof request, std::span(&descriptor, descriptor >= 0 ? 1 : 0))) {
     waiting_ = false;
     return CUDA_ERROR_OPERATING_SYSTEM;
   }
-  const bool arrived = answered_.wait_for(lock, patience_, [this] { return arrived_; });
+  // Where one that is not taken has come, the daemon has only now got to this question.
+  bool refused = false;
+  while (answered_.wait_for(lock, patience_, [this] { return arrived_ || refused_; }) && !arrived_) {
+    refused = true;
+    refused_ = false;
+  }
   waiting_ = false;
-  if (!arrived) {
-    gave_up_ = true;
+  if (!arrived_) {
+    // What was refused may have been the answer: a daemon that crashed has left a question that nobody answers.
+    overdue_ = refused ? 0 : overdue_ + 1;
     return CUDA_ERROR_OPERATING_SYSTEM;
   }
   *reply = reply_;
@@ -45,18 +52,23 @@ CUresult DaemonLink::Ask(SharingRequest request, int descriptor, SharingReply* r
   return ResultOf(reply->result);
 }
 
-// A daemon of an earlier release numbers no answers. Once a question to it has got none, nobody can tell which question
-// the next ones answer, so none of them is taken.
+// A daemon of an earlier release numbers no answers. They come in the order of the questions, so the first ones answer
+// those that were given up.
 bool DaemonLink::Answers(const SharingReply& reply) const {
-  return waiting_ && !arrived_ && (reply.number == asked_ || (reply.number == 0 && !gave_up_));
+  return waiting_ && !arrived_ && (reply.number == asked_ || (reply.number == 0 && overdue_ == 0));
 }
 
 void DaemonLink::Deliver(const SharingReply& reply, UniqueFd descriptor) {
   const std::lock_guard lock(mutex_);
-  if (!Answers(reply)) return;
-  reply_ = reply;
-  received_ = std::move(descriptor);
-  arrived_ = true;
+  if (Answers(reply)) {
+    overdue_ = 0;  // what was asked before gets no answer any more
+    reply_ = reply;
+    received_ = std::move(descriptor);
+    arrived_ = true;
+  } else if (overdue_ != 0) {
+    --overdue_;
+    refused_ = true;
+  }
   answered_.notify_all();
 }
 

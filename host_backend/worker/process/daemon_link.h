@@ -51,7 +51,8 @@ class DaemonLink {
   std::condition_variable answered_;
   bool waiting_ = false;
   bool arrived_ = false;
-  bool gave_up_ = false;  // on a question, whose answer may still come
+  bool refused_ = false;  // an answer, for it is to a question that was given up
+  uint32_t overdue_ = 0;  // questions that were given up, whose answers may still come
   uint32_t asked_ = 0;    // the number of the last question; never 0
   SharingReply reply_{};
   UniqueFd received_;
