@@ -338,5 +338,24 @@ TEST_F(StreamTest, AttributesOfLaunchesAlone) {
     EXPECT_EQ(cuStreamSetAttribute(free_, id, &value), CUDA_ERROR_INVALID_VALUE);
 }
 
+// These look at their arguments before they look for captures, which they then do not break.
+TEST_F(StreamTest, WrongArgumentsThatAreSeenFirst) {
+  CUdeviceptr managed = 0;
+  OK(cuMemAllocManaged(&managed, 4096, CU_MEM_ATTACH_GLOBAL));
+  CUgraph graph = nullptr;
+  CUstream stream = nullptr;
+  OK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  OK(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+  EXPECT_EQ(cuStreamGetDevice(stream, nullptr), CUDA_ERROR_INVALID_VALUE);
+  const CUmemLocation here = {CU_MEM_LOCATION_TYPE_DEVICE, {0}},
+                      nowhere = {CU_MEM_LOCATION_TYPE_DEVICE, {99}};
+  EXPECT_EQ(cuMemAdvise(managed, 4096, static_cast<CUmem_advise>(7), here), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(cuMemAdvise(managed, 4096, CU_MEM_ADVISE_SET_ACCESSED_BY, nowhere), CUDA_ERROR_INVALID_VALUE);
+  OK(cuStreamEndCapture(stream, &graph));
+  OK(cuGraphDestroy(graph));
+  OK(cuMemFree(managed));
+  OK(cuStreamDestroy(stream));
+}
+
 }  // namespace
 }  // namespace causeway::driver_test

@@ -228,8 +228,13 @@ TEST_F(TextureReferenceTest, WrongArguments) {
   Say("no dimension", static_cast<int>(cuTexRefSetAddressMode(reference, 3, CU_TR_ADDRESS_MODE_CLAMP)));
 }
 
-// The reference is looked at before the flags.
+// The reference is looked at before flags, values and places for answers.
 TEST_F(TextureReferenceTest, WithoutAReference) {
+  EXPECT_EQ(cuTexRefGetFilterMode(nullptr, nullptr), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(cuTexRefGetArray(nullptr, nullptr), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(cuTexRefGetBorderColor(nullptr, nullptr), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(cuTexRefSetFilterMode(nullptr, static_cast<CUfilter_mode>(9)), CUDA_ERROR_INVALID_HANDLE);
+  EXPECT_EQ(cuTexRefSetFormat(nullptr, static_cast<CUarray_format>(99), 9), CUDA_ERROR_INVALID_HANDLE);
   EXPECT_EQ(cuTexRefSetMipmappedArray(nullptr, nullptr, 3), CUDA_ERROR_INVALID_HANDLE);
 }
 

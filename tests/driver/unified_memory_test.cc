@@ -187,6 +187,9 @@ TEST_F(UnifiedMemoryTest, AdviceErrors) {
   auto* v1 = SymbolAs<CUresult(CUdeviceptr, size_t, CUmem_advise, CUdevice)>("cuMemAdvise");
   EXPECT_EQ(v1(memory_, kBytes, static_cast<CUmem_advise>(0), 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(v1(memory_, kBytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, 99), CUDA_ERROR_INVALID_DEVICE);
+  const CUmemLocation nowhere = {CU_MEM_LOCATION_TYPE_DEVICE, {99}};
+  EXPECT_EQ(cuMemAdvise(memory_, kBytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, nowhere),
+            CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(v1(memory_, kBytes + 1, CU_MEM_ADVISE_SET_READ_MOSTLY, 0), CUDA_ERROR_INVALID_VALUE);
   int value = 0;
   EXPECT_EQ(cuMemRangeGetAttribute(nullptr, 4, CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, memory_, 4),

@@ -193,8 +193,15 @@ CUresult cuMemAdvise(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUde
 }
 
 CUresult cuMemAdvise_v2(CUdeviceptr devPtr, size_t count, CUmem_advise advice, CUmemLocation location) {
-  return InContext(__func__,
-                   [&](const ContextRef&) -> CUresult { return Advise(devPtr, count, advice, location); });
+  return InContext(__func__, [&](const ContextRef&) -> CUresult {
+    const bool is_place = location.type == CU_MEM_LOCATION_TYPE_DEVICE ||
+                          location.type == CU_MEM_LOCATION_TYPE_HOST ||
+                          location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
+                          location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
+    if (!is_place) return CUDA_ERROR_INVALID_VALUE;
+    const CUresult result = Advise(devPtr, count, advice, location);
+    return result == CUDA_ERROR_INVALID_DEVICE ? CUDA_ERROR_INVALID_VALUE : result;
+  });
 }
 
 CUresult cuMemRangeGetAttribute(void* data, size_t dataSize, CUmem_range_attribute attribute,
