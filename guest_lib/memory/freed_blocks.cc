@@ -53,10 +53,6 @@ void Count() {
   held_blocks.store(static_cast<uint32_t>(blocks.held.size()));
 }
 
-bool HasRoom(const DeviceAllocation& freed) {
-  return blocks.held.size() < kMostBlocks && freed.bytes <= kMostBlockBytes - blocks.bytes;
-}
-
 void* FreeInTime(void*) {
   std::unique_lock lock(blocks.mutex);
   for (;;) {
@@ -91,14 +87,8 @@ MaybeResult HoldFreedBlock(const DeviceAllocation& freed) {
     done = DrainDevice();  // another thread may have begun a capture, which this does not break
   }
   if (*done != CUDA_SUCCESS) return done;
-  std::unique_lock lock(blocks.mutex);
-  if (!HasRoom(freed)) {
-    // What is kept makes room, which nobody waits for: to free it starts no work, so that all is still done.
-    lock.unlock();
-    FreeBlocks();
-    lock.lock();
-    if (!HasRoom(freed)) return {};
-  }
+  const std::lock_guard lock(blocks.mutex);
+  if (blocks.held.size() == kMostBlocks || freed.bytes > kMostBlockBytes - blocks.bytes) return {};
   if (!blocks.thread_started && StartOwnThread(FreeInTime, false) != 0) return {};
   blocks.thread_started = true;
   NotedLock<Lock::kMain> held;
