@@ -14,7 +14,7 @@ std::string AddressText(const sockaddr_storage& address, bool with_port);
 // The socket address of "192.0.2.1" or "2001:db8::1" with that port, and its length; 0: the text is neither.
 socklen_t SocketAddress(const std::string& text, uint16_t port, sockaddr_storage* address);
 
-// The name under which the listener and Strangers count a peer: its IPv4 address, or its IPv6 network of 64 bits ("[2001:db8::]/64"), because whoever has
+// The listener and Strangers count peers under this name: its IPv4 address, or its IPv6 network of 64 bits ("[2001:db8::]/64"), because whoever has
 // one address of such a network usually has all of them.
 std::string NetworkOf(const sockaddr_storage& address);
 

@@ -4,8 +4,8 @@
 // knows which keys are good, gives a connection's process the secret of the one key that its peer named, and ends the processes
 // whose key is good no more. One thread.
 //
-// What peers that have proved nothing can make it spend is bounded: kMaxHandshakes processes at once, of which one network (NetworkOf) has
-// kMaxOfNetwork; kHandshakeLimit of time; 64 MiB of memory and 16 KiB of received bytes in each; how often they connect (strangers.h); and twenty
+// A peer that has not proved a key can make this process spend only so much: kMaxHandshakes processes at once, of which the peers of one
+// network (NetworkOf) have at most kMaxOfNetwork; kHandshakeLimit of time; 64 MiB of memory and 16 KiB of received bytes in each; how often they connect (strangers.h); and twenty
 // lines of the log a second.
 #pragma once
 #include <netinet/in.h>
@@ -29,7 +29,7 @@ namespace causeway::tls {
 
 inline constexpr size_t kMaxHandshakes = 64;
 inline constexpr size_t kMaxOfNetwork = 16;
-// A connection whose network has kMaxOfNetwork handshakes waits for its turn, up to kWaitLimit and without a process, because the processes of
+// A connection of a network that has kMaxOfNetwork handshakes already waits for its turn, up to kWaitLimit and without a process, because the processes of
 // a job connect at once. None waits where this process may have too few descriptors for kMaxConnections.
 inline constexpr size_t kMaxWaiting = 256, kMaxWaitingOfNetwork = 128;
 inline constexpr std::chrono::seconds kWaitLimit{3};

@@ -46,7 +46,8 @@ void InstallHandler() {
 }  // namespace
 
 void GuardedRange::Set(uintptr_t begin, size_t bytes) {
-  // Release: after Clear's store, which whoever reads these sees then (Find).
+  // Each store is a release, so that a handler that reads the new begin or size also sees the count that Clear has stored before, and
+  // leaves the entry alone (Find).
   begin_.store(begin, std::memory_order_release);
   bytes_.store(bytes, std::memory_order_release);
   changes_.store(changes_.load(std::memory_order_relaxed) + 1, std::memory_order_release);

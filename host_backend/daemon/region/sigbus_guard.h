@@ -27,7 +27,7 @@ class GuardedRange {
   std::optional<Span> Find(uintptr_t address, Between between) const {
     const uint64_t changes = changes_.load(std::memory_order_acquire);  // partner: Set's last store
     if (changes % 2 == 0) return std::nullopt;
-    // Partners: Set's stores. Whoever reads what a later Set has stored also sees that the range before it was cleared.
+    // Both loads pair with the stores of Set: a handler that reads a word of a later range also reads a count that has changed since.
     const uintptr_t begin = begin_.load(std::memory_order_acquire);
     between();
     const size_t bytes = bytes_.load(std::memory_order_acquire);
